@@ -99,14 +99,6 @@ def test_only_responses_that_the_account_was_charged_for_describe_its_windows() 
     assert {*range(200, 300), 304, 400, 403, 404, 409, 410, 412, 415, 422, 429} == described
 
 
-@pytest.mark.parametrize("status", [200, 304, 404, 429])
-def test_the_window_of_an_address_does_not_move_the_gate(status: int) -> None:
-    call = Call()
-    call.enter()
-    assert call.respond(status, limits(minute(0), of_address=True)) is False
-    assert 0.0 == call.gate.held_for(100.0)
-
-
 @pytest.mark.parametrize(("status", "charged"), [(401, False), (499, False), (500, True), (503, True)])
 def test_a_response_that_does_not_describe_the_windows_is_charged_if_the_server_failed(
     status: int, charged: bool

@@ -54,12 +54,6 @@ def test_the_first_request_precedes_all_others_and_its_response_lets_as_many_pas
     assert (["PASSED"], [0, 1, 2, 3]) == (places(others[2]), notified)
 
 
-def test_a_response_without_limits_opens_the_gate() -> None:
-    gate = Gate()
-    respond(gate, gate.enter(0.0), 0.0)
-    assert ["PASSED"] * 5 == places(*[gate.enter(1.0) for _ in range(5)])
-
-
 def test_the_response_to_another_request_does_not_prove_the_gate() -> None:
     gate = opened()
     refused, other = gate.enter(1.0), gate.enter(1.0)
@@ -70,26 +64,6 @@ def test_the_response_to_another_request_does_not_prove_the_gate() -> None:
     assert ["PASSED", "WAITING"] == places(probe, waiting)
     gate.leave(probe, 13.0)
     assert ["PASSED", "WAITING"] == places(waiting, gate.enter(13.0))
-
-
-def test_a_probe_that_is_answered_at_once_opens_the_gate() -> None:
-    gate = opened()
-    refuse(gate, gate.enter(1.0), 1.0, 100.0)
-    respond(gate, gate.enter(101.0), 101.0, minute(50, 59.0))
-    gate.leave(gate.enter(200.0), 200.0)
-    assert ["PASSED", "PASSED"] == places(gate.enter(200.0), gate.enter(200.0))
-
-
-def test_the_requests_of_this_process_are_not_taken_for_those_of_others() -> None:
-    gate = opened()
-    for number in range(20):
-        respond(gate, gate.enter(10.0), 10.0, minute(59 - number, 50.0))
-    assert 0.0 == gate.held_for(59.0)
-
-
-def test_a_window_that_has_ended_allows_its_whole_limit() -> None:
-    gate = opened(remaining=1, limit=2)
-    assert ["PASSED", "PASSED", "WAITING"] == places(*[gate.enter(70.0) for _ in range(3)])
 
 
 def test_a_refusal_holds_all_until_its_pause_has_passed_and_then_one_goes_first() -> None:
@@ -198,13 +172,6 @@ def test_a_probe_that_is_lost_opens_the_gate_only_where_no_limit_was_met() -> No
     assert ["PASSED", "WAITING"] == places(limited.enter(12.0), limited.enter(12.0))
 
 
-def test_a_lost_request_that_was_not_the_probe_does_not_open_the_gate() -> None:
-    gate = Gate()
-    probe, other = gate.enter(0.0), gate.enter(0.0)
-    gate.leave(other, 1.0)
-    assert ["PASSED", "LEFT", "WAITING"] == places(probe, other, gate.enter(1.0))
-
-
 def spaced(patience: float = float("inf"), remaining: int = 50) -> tuple[Gate, list[Ticket]]:
     """A gate behind an exhausted window of 60 requests in 60 s that ended at 60, its probe answered; four more ask."""
     gate = opened(remaining=0)
@@ -277,31 +244,6 @@ def known(*windows: Window, sent: float = 0.0, now: float = 0.0) -> KnownWindows
     return made
 
 
-def test_within_a_window_the_smallest_values_are_kept() -> None:
-    one = known(minute(5, 60.0), now=0.0)
-    one.learn(minute(7, 50.0), 1.0, 1.0)
-    assert (True, False) == (one.allow(4), one.allow(5))
-    one.learn(minute(0, 49.5), 2.0, 2.0)
-    assert 51.0 == one.opens(2.0, 0)
-
-
-def test_a_window_that_begins_behind_the_known_end_or_with_another_limit_is_a_new_one() -> None:
-    for sent, left, limit, same in ((0.0, 61.0, 60, True), (0.5, 61.0, 60, False), (0.0, 60.0, 90, False)):
-        one = known(minute(0, 60.0))
-        one.learn(minute(9, left, limit), sent, 1.0)
-        assert same is (one.opens(1.0, 0) > 1.0)
-
-
-def test_windows_that_have_ended_have_their_whole_limit_or_are_unknown() -> None:
-    one = known(minute(0), DAY._replace(remaining=0, limit=None))
-    one.renew(59.9)
-    assert 80_000.0 == one.opens(59.9, 0)
-    one.renew(60.0)
-    assert not one.allow(0)
-    one.renew(80_000.0)
-    assert (80_000.0, True, False) == (one.opens(80_000.0, 0), one.allow(59), one.allow(60))
-
-
 def test_a_lost_request_uses_what_remains_and_never_more() -> None:
     one = known(minute(2))
     one.count(lost=False)
@@ -311,13 +253,6 @@ def test_a_lost_request_uses_what_remains_and_never_more() -> None:
     assert not one.allow(0)
     one.learn(minute(0, 59.0), 1.0, 1.0)
     assert 60.0 == one.opens(1.0, 0)
-
-
-def test_the_gate_opens_when_the_last_exhausted_window_ends() -> None:
-    assert 80_000.0 == known(minute(0), DAY._replace(remaining=0)).opens(1.0, 0)
-    assert 60.0 == known(minute(0), DAY).opens(1.0, 0)
-    assert 1.0 == known(minute(1), DAY).opens(1.0, 0)
-    assert 70.0 == known(minute(0)).opens(70.0, 0)
 
 
 @pytest.mark.parametrize(
