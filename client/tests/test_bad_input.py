@@ -62,7 +62,7 @@ def test_an_invalid_key_is_rejected_and_not_shown(key: str, says: str) -> None:
     assert "secr" not in str(caught.value)
 
 
-def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_url_and_key_come_from_the_environment_if_they_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PETSTORE_BASE_URL", raising=False)
     monkeypatch.delenv("PETSTORE_API_KEY", raising=False)
     with pytest.raises(errors.ConfigurationError, match="PETSTORE_BASE_URL"):
@@ -72,8 +72,12 @@ def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPa
     fake = FakePetstore([Order(id=1)])
     monkeypatch.setenv("PETSTORE_BASE_URL", fake.base_url)
     monkeypatch.setenv("PETSTORE_API_KEY", fake.api_key)
-    with Client(transport=fake) as petstore:
+    with Client(None, api_key=None, transport=fake) as petstore:
         assert [Order(id=1)] == petstore.list_orders()
+    with pytest.raises(errors.ConfigurationError, match="base_url is empty"):
+        Client("")
+    with pytest.raises(errors.ConfigurationError, match="api_key is empty"):
+        Client(api_key="")
     with Client(transport=fake, api_key="other") as petstore, pytest.raises(errors.AuthenticationError):
         petstore.list_orders()
 

@@ -190,18 +190,16 @@ def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> 
         request.headers["x-request-id"] = replaced
         return serve()
 
-    fake.then(*[Own(replace)] * 4)
+    fake.then(*[Own(replace)] * 2)
     with connect(fake) as petstore:
-        assert 2 == len(petstore.list_orders())
         petstore.cancel_order(1)
-        assert petstore.last_response
-        assert not replaced or replaced == petstore.last_response.request_id
         with pytest.raises(ConflictError) as caught:
             petstore.cancel_order(2)
-        assert not replaced or replaced == caught.value.request_id
         assert not caught.value.may_have_been_applied
-        assert 2 == len(petstore.v2.list_orders().data)
-    assert 4 == len(fake.requests)
+        assert petstore.last_response
+        shown = petstore.last_response.request_id, caught.value.request_id
+    assert not replaced or (replaced, replaced) == shown
+    assert 2 == len(fake.requests)
 
 
 def test_a_proxy_without_request_ids_is_accepted(connect: Connect) -> None:

@@ -76,17 +76,6 @@ def test_each_variant_refuses_the_transports_of_the_other() -> None:
                 kind(URL, api_key="key", **option)
 
 
-@pytest.mark.parametrize(("base_url", "api_key", "says"), [("", "key", "base_url is empty"), (URL, "", "api_key is")])
-def test_only_none_stands_for_the_environment(
-    monkeypatch: pytest.MonkeyPatch, base_url: str, api_key: str, says: str
-) -> None:
-    monkeypatch.setenv("PETSTORE_BASE_URL", "http://production.test/v1")
-    monkeypatch.setenv("PETSTORE_API_KEY", "key-of-production")
-    with pytest.raises(errors.ConfigurationError, match=says):
-        Client(base_url, api_key=api_key)
-    assert "<Client http://production.test/v1>" == repr(Client(None, api_key=None))
-
-
 def test_with_options_changes_a_copy_that_shares_the_rest(connect: Connect) -> None:
     fake = FakePetstore(ORDERS, per_minute=2)
     with connect(fake, max_retries=4) as petstore:
