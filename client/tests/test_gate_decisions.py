@@ -66,6 +66,11 @@ def test_the_response_to_another_request_does_not_prove_the_gate() -> None:
     assert ["PASSED", "WAITING"] == places(waiting, gate.enter(13.0))
 
 
+def test_a_window_that_has_ended_allows_its_whole_limit() -> None:
+    gate = opened(remaining=1, limit=2)
+    assert ["PASSED", "PASSED", "WAITING"] == places(*[gate.enter(70.0) for _ in range(3)])
+
+
 def test_a_refusal_holds_all_until_its_pause_has_passed_and_then_one_goes_first() -> None:
     gate = opened()
     refuse(gate, gate.enter(5.0), 5.0, 10.0)
