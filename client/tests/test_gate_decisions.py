@@ -66,11 +66,6 @@ def test_the_response_to_another_request_does_not_prove_the_gate() -> None:
     assert ["PASSED", "WAITING"] == places(waiting, gate.enter(13.0))
 
 
-def test_a_window_that_has_ended_allows_its_whole_limit() -> None:
-    gate = opened(remaining=1, limit=2)
-    assert ["PASSED", "PASSED", "WAITING"] == places(*[gate.enter(70.0) for _ in range(3)])
-
-
 def test_a_refusal_holds_all_until_its_pause_has_passed_and_then_one_goes_first() -> None:
     gate = opened()
     refuse(gate, gate.enter(5.0), 5.0, 10.0)
@@ -247,6 +242,16 @@ def known(*windows: Window, sent: float = 0.0, now: float = 0.0) -> KnownWindows
     for window in windows:
         made.learn(window, sent, now)
     return made
+
+
+def test_windows_that_have_ended_have_their_whole_limit_or_are_unknown() -> None:
+    one = known(minute(0), DAY._replace(remaining=0, limit=None))
+    one.renew(59.9)
+    assert 80_000.0 == one.opens(59.9, 0)
+    one.renew(60.0)
+    assert not one.allow(0)
+    one.renew(80_000.0)
+    assert (80_000.0, True, False) == (one.opens(80_000.0, 0), one.allow(59), one.allow(60))
 
 
 def test_a_lost_request_uses_what_remains_and_never_more() -> None:

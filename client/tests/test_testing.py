@@ -162,3 +162,8 @@ def test_an_account_sees_all_orders_or_its_own_which_those_of_version_1_are(conn
             assert [1, 2] == [order.id for order in orders]
         with pytest.raises(NotFoundError):
             petstore.cancel_order(3)
+
+
+def test_an_unknown_pet_is_not_found(connect: Connect) -> None:
+    with connect(FakePetstore([Order(id=1)])) as petstore, pytest.raises(NotFoundError, match="pet_not_found"):
+        petstore.get_pet(1)
