@@ -189,18 +189,24 @@ class Connection:
 
     def get(self, target: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
         """Request a target; return the response and its body."""
-        return self.send("GET", target, **headers)
+        return self._send("GET", target, None, headers)
 
-    def send(self, method: str, target: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-        """Send a request without a body; return the response and its body."""
-        self._peer.request(method, target, headers=self._headers | headers)
-        response = self._peer.getresponse()
-        return response, response.read()
+    def cancel(self, order_id: int) -> None:
+        """Cancel an order, which must be pending."""
+        response, _ = self._send("DELETE", f"/v2/store/orders/{order_id}", None, {})
+        if response.status != 204:
+            raise BenchError(f"Order {order_id} was not cancelled: status {response.status}")
 
-    def post(self, target: str, content: object) -> tuple[http.client.HTTPResponse, bytes]:
-        """Send JSON; return the response and its body."""
-        headers = self._headers | {"Content-Type": "application/json"}
-        self._peer.request("POST", target, json.dumps(content), headers)
+    def create(self, target: str, content: object) -> None:
+        """Create a resource, which is sent as JSON."""
+        response, body = self._send("POST", target, json.dumps(content), {"Content-Type": "application/json"})
+        if response.status != 201:
+            raise BenchError(f"{target}: status {response.status}: {body[:500]!r}")
+
+    def _send(
+        self, method: str, target: str, content: str | None, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        self._peer.request(method, target, content, {**self._headers, **headers})
         response = self._peer.getresponse()
         return response, response.read()
 

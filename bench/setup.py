@@ -80,6 +80,10 @@ class Running:
     watch: Mapping[str, int]
     admin: str = ""
 
+    def with_key(self, key: str) -> "Running":
+        """The same server, whose requests have another key."""
+        return replace(self, headers={"Authorization": f"Bearer {key}"})
+
     def connection(self) -> Connection:
         return Connection(self.url, self.headers)
 

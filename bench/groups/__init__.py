@@ -12,7 +12,6 @@ from bench.groups import (
     cancels,
     changes,
     client,
-    console,
     engines,
     imports,
     imports_under_load,
@@ -60,6 +59,5 @@ GROUPS = {
     "webhooks": Section("Webhooks", ("wrk",), webhooks.measure),
     "startup": Section("Start", (), startup.measure),
     "client": Section("Client", (), client.measure),
-    "console": Section("Operator console", (), console.measure),
     "keys": Section("API keys in turn", ("wrk",), keys.measure),
 }

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,7 +13,7 @@ from statistics import median
 
 from bench.access import add_keys, name_of_account
 from bench.engines import Engines
-from bench.load import Connection, Reading, cancel, rated
+from bench.load import Reading, cancel, rated
 from bench.machine import BenchError, cpu_seconds, resident, this_process_on
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
@@ -33,7 +32,6 @@ CHANGES_PER_SECOND = 20  # while lists are measured
 WITHOUT, NONE, IDLE, TELLING = "without webhooks", "none", "idle", "telling"
 SETTINGS = {"PETSTORE_WEBHOOK_SECRET": "bench " * 8, "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
 _SCOPES = "orders:cancel orders:read webhooks:manage"
-_PATH = "/v2/webhooks"
 
 
 def measure(plan: Plan) -> list[Row]:
@@ -147,7 +145,7 @@ class _Subject:
                 _create(server, key, number, {"url": self._receiver.url, "statuses": ["shipped"]})
             _create(server, shown[0], told, {"url": self._receiver.url})
             with server.connection() as connection:  # webhooks with statuses stay idle after changes too
-                _cancel(connection, next(self._next[name]))
+                connection.cancel(next(self._next[name]))
         return store
 
     @contextmanager
@@ -172,7 +170,7 @@ class _Subject:
                 time.sleep(chance.uniform(0.3, 0.8))
                 order_id = next(self._next[TELLING])
                 self._receiver.expect(order_id, TOLD)
-                _cancel(connection, order_id)
+                connection.cancel(order_id)
                 changed = time.perf_counter()
                 found.append(1000 * (self._receiver.came_at(60) - changed))
         return found
@@ -180,9 +178,8 @@ class _Subject:
     def loads(self, name: str) -> tuple[Reading, Reading]:
         """Lists while few orders change, and then cancels."""
         with self._serving(name) as server:
-            listing = replace(server, headers={"Authorization": f"Bearer {self._keys[name]}"})
             with _changing(server, self._next[name]):
-                lists = listing.wrk(LIST)
+                lists = server.with_key(self._keys[name]).wrk(LIST)
             cancels = server.successive(LIST, cancel)
             cancels.last = next(self._next[name])
             told = self._receiver.orders
@@ -201,7 +198,7 @@ def _changing(server: Running, orders: "count[int]") -> Iterator[None]:
     def change() -> None:
         with server.connection() as connection:
             while not ended.wait(1 / CHANGES_PER_SECOND):
-                _cancel(connection, next(orders))
+                connection.cancel(next(orders))
 
     thread = threading.Thread(target=change)
     thread.start()
@@ -212,19 +209,11 @@ def _changing(server: Running, orders: "count[int]") -> Iterator[None]:
         thread.join()
 
 
-def _cancel(connection: Connection, order_id: int) -> None:
-    response, _ = connection.send("DELETE", f"{LIST}/{order_id}")
-    if response.status != 204:
-        raise BenchError(f"Order {order_id} was not cancelled: status {response.status}")
-
-
 def _create(server: Running, key: str, number: int, webhook: dict[str, object]) -> None:
     """Create so many webhooks, each from now on."""
-    with replace(server, headers={"Authorization": f"Bearer {key}"}).connection() as connection:
+    with server.with_key(key).connection() as connection:
         for _ in range(number):
-            response, body = connection.post(_PATH, webhook)
-            if response.status != 201:
-                raise BenchError(f"{_PATH}: status {response.status}: {body[:500]!r}")
+            connection.create("/v2/webhooks", webhook)
 
 
 def _orders_file(file: Path, orders: int) -> Path:
