@@ -22,7 +22,6 @@ RUNS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "a history on PostgreSQL": lambda: histories.history(7, "postgres", 2, 0.5),
     "limits": lambda: histories.limits(7, 1.5),
     "hostile variation": lambda: resources.hostile(7, 400, warm=300),
-    "a simulated day": lambda: time.a_day(7, 400),
     "steps of the clock": lambda: time.steps(7, 250),
     "a leap to 2038": lambda: time.leap(7, 2038),
     "a leap to 2100": lambda: time.leap(7, 2100),
