@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torture import crashes, power, power_commands
-from torture.groups import creation, histories, mirror, resources, time, webhooks
+from torture.groups import copies, creation, histories, resources, time
 
 pytestmark = pytest.mark.system
 
@@ -26,9 +26,8 @@ RUNS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "a leap to 2038": lambda: time.leap(7, 2038),
     "a leap to 2100": lambda: time.leap(7, 2100),
     "stores that eight processes create": lambda: creation.creation(1, 20),
-    "a copy through restarts and a restore": lambda: mirror.mirror(1, "sqlite", 6.0),
-    "webhooks through kills and a restore": lambda: webhooks.webhooks(1, "sqlite", 300),
-    "webhooks through kills and a failover": lambda: webhooks.webhooks(1, "postgres", 300),
+    "copies through kills and a restore": lambda: copies.copies(1, "sqlite", 300),
+    "copies through kills and a failover": lambda: copies.copies(1, "postgres", 300),
 }
 
 

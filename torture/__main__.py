@@ -10,7 +10,7 @@ import traceback
 
 from torture.plan import Plan, Result
 
-GROUPS = ("power", "histories", "overload", "resources", "time", "creation", "mirror", "webhooks")
+GROUPS = ("power", "histories", "overload", "resources", "time", "creation", "copies")
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="of each load")
     parser.add_argument("--requests", type=int, default=Plan.requests, help="of the hostile variation")
     parser.add_argument("--rounds", type=int, default=Plan.rounds, help="of processes that create one store together")
-    parser.add_argument("--changes", type=int, default=Plan.changes, help="of orders while receivers of webhooks fail")
+    parser.add_argument("--changes", type=int, default=Plan.changes, help="of orders while copies are kept")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Webhooks whose receivers fail at random, while orders change and what the service runs on fails."""
+"""Copies that receivers of webhooks, which fail at random, and programs keep while what the service runs on fails."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from petstore_server.store import webhooks as stored
 from testing.wire import Response
 from torture.client import ORDERS, Connection, NoReply
 from torture.cluster import Cluster, Faults, cluster
+from torture.mirrors import Mirror, listed
 from torture.plan import Check, Plan, Result
 from torture.power_commands import write_orders
 from torture.programs import petstore
@@ -50,8 +51,8 @@ _ACTIONS = {"place": 7, "update": 6, "cancel": 3, "ship": 4, "complete": 2, "bat
 
 def checks(plan: Plan) -> Iterator[Check]:
     for seed in plan.seeds:
-        yield webhooks(seed, "sqlite", plan.changes)
-        yield webhooks(seed, "postgres", plan.changes)
+        yield copies(seed, "sqlite", plan.changes)
+        yield copies(seed, "postgres", plan.changes)
 
 
 class Changes:
@@ -182,7 +183,7 @@ def _url(receiver: Receiver, query: str = "") -> str:
     return f"http://127.0.0.1:{receiver.port}/orders?{query}"
 
 
-async def webhooks(seed: int, engine: str, wanted: int) -> Result:
+async def copies(seed: int, engine: str, wanted: int) -> Result:
     """Many changes, kills of servers, and half-way a failover (PostgreSQL) or a restore of a backup (SQLite)."""
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
@@ -192,6 +193,8 @@ async def webhooks(seed: int, engine: str, wanted: int) -> Result:
         own = [await new_key(made.url, name, orders=VisibleOrders.OWN) for name in OWNERS[1:]]
         keys = [made.key, *own]
         receivers = await _receivers(stack, made, keys, chance)
+        mirrors = [Mirror(server.port, made.key) for server in made.servers]
+        stack.push_async_callback(lambda: asyncio.gather(*(asyncio.to_thread(each.close) for each in mirrors)))
         changes, began = Changes(made, keys, receivers, chance), time.monotonic()
         working = asyncio.create_task(changes.run(wanted))
         faults = Counter[str]()
@@ -201,19 +204,22 @@ async def webhooks(seed: int, engine: str, wanted: int) -> Result:
         took = time.monotonic() - began
         for receiver in receivers.values():
             receiver.faults = False
-        visible, late, settling = await _until_equal(made, keys, receivers)
+        visible, late, settling = await _until_equal(made, keys, receivers, mirrors)
         problems = [*changes.problems, *late, *await _problems(made, keys, receivers)]
     if engine == "sqlite" and any(receiver.counts["resets"] < 1 for receiver in receivers.values()):
         problems.append("a restore has reset no copy")
+    if engine == "sqlite" and any(each.resets != 1 for each in mirrors):
+        problems.append(f"a restore has reset copies of programs {[each.resets for each in mirrors]} times")
     counts = sum((receiver.counts for receiver in receivers.values()), Counter[str]())
     shown = (
         f"{changes.done} changes in {took:.0f} s and {changes.unknown} requests without a response, "
-        f"{len(visible[0])} orders, {len(receivers)} receivers, {counts['deliveries']} deliveries, "
-        f"{counts['repeated']} repeated, {counts['repeated although acknowledged']} of them although acknowledged, "
+        f"{len(visible[0])} orders, {len(mirrors)} programs, {len(receivers)} receivers, "
+        f"{counts['deliveries']} deliveries, {counts['repeated']} repeated, "
+        f"{counts['repeated although acknowledged']} of them although acknowledged, "
         f"{counts['resets']} resets; equal after {settling:.1f} s; {_text(faults)}; receivers: "
         f"{_text({fault: counts[fault] for fault in ('slow', 'hang', 'half', '500', '429', 'outage')})}"
     )
-    return Result(f"webhooks on {engine}", seed, shown, problems)
+    return Result(f"copies on {engine}", seed, shown, problems)
 
 
 def _text(counts: dict[str, int]) -> str:
@@ -271,11 +277,11 @@ async def _command(made: Cluster, *arguments: str) -> None:
 
 
 async def _until_equal(
-    made: Cluster, keys: list[str], receivers: dict[str, Receiver]
+    made: Cluster, keys: list[str], receivers: dict[str, Receiver], mirrors: list[Mirror]
 ) -> tuple[list[dict[int, Order]], list[str], float]:
     """Wait until all copies are equal to what the accounts list, and acknowledged.
 
-    Return that, which of the receivers are not equal, and how many seconds it took.
+    Return that, which of the copies are not equal, and how many seconds it took.
     """
     began = time.monotonic()
     while True:
@@ -288,6 +294,10 @@ async def _until_equal(
             shown = await _shown(made, keys[account], path)
             if shown["state"] != "active" or shown["lag"]:
                 late.append(f"{receiver.name} is {shown['state']} and lags {shown['lag']} s")
+        truth = await asyncio.to_thread(listed, made.servers[0].port, made.key)
+        late += [
+            f"a program's copy is wrong about {each.differing(truth)[:5]}" for each in mirrors if each.copy != truth
+        ]
         if not late or time.monotonic() > began + _SETTLING:
             return visible, late, time.monotonic() - began
         await asyncio.sleep(0.2)
