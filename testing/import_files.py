@@ -1,7 +1,6 @@
 """Import files in memory, read as an import reads them."""
 
 import io
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -15,7 +14,6 @@ from petstore_server.imports.rejects import Reject, Rejects, Row
 from petstore_server.imports.running import FileImport
 from petstore_server.imports.schema import Schema
 from petstore_server.store import Store
-from testing.cli import CommandLine
 from testing.stores import BY
 
 
@@ -63,15 +61,6 @@ async def imported(
     async for _ in run.run(store, lambda: BY, scratch):
         pass
     return run
-
-
-def import_text(cli: CommandLine, content: str | bytes, *options: str) -> tuple[list[int], list[dict[str, Any]]]:
-    """Import a file through the command; return the ids in the store afterwards, and the rejects."""
-    rejects = cli.store.with_name("rejects.jsonl")
-    done = cli("orders", "import", "-", "--force", "--rejects", str(rejects), *options, stdin=content)
-    rejected = [json.loads(line) for line in rejects.read_text("utf-8").splitlines()]
-    assert (3 if rejected else 0) == done.code, done.err
-    return [json.loads(line)["id"] for line in cli.must("orders", "export", "-").out.splitlines()], rejected
 
 
 class PiecewiseFile(io.BytesIO):

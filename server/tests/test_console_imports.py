@@ -25,8 +25,6 @@ from petstore_server.domain.accounts import Limits, Plan, VisibleOrders
 from petstore_server.domain.orders import Order, Status
 from testing.console import Browser, Console, finished, text_of, upload
 from testing.documents import texts
-from testing.forked_commands import start_command
-from testing.preloaded import forking
 from testing.stores import BY, Stores, log
 from testing.subprocesses import PATIENCE
 
@@ -34,17 +32,7 @@ GOOD = b'{"id": 1, "petId": 7}\n{"id": 2, "quantity": 3}\n'
 
 
 @pytest.fixture(autouse=True)
-def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands are forked, but for those of tests that say which program is to run."""
-    forking()  # before a test moves the directory for temporary files
-    start, program = import_process._start_command, import_process._PETSTORE
-
-    async def fork(options: list[str], environ: dict[str, str], file: int, rejects: int) -> object:
-        if import_process._PETSTORE is not program:
-            return await start(options, environ, file, rejects)
-        return await start_command([*import_process._COMMAND, *options], environ, file, import_process._MAX_LINE)
-
-    monkeypatch.setattr(import_process, "_start_command", fork)
+def _unhurried_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 60.0)  # on a busy machine a check begins late
 
 
