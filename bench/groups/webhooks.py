@@ -17,9 +17,10 @@ from bench.load import Reading, cancel, rated
 from bench.machine import BenchError, cpu_seconds, resident, this_process_on
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
-from bench.receiver import Receiver
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import ACCOUNT, Running, Setup, Store
+from testing.threaded_receiver import ThreadedReceiver
+from testing.webhook_messages import Received
 
 WEBHOOKS, OF_ACCOUNT = 1_000, 20
 TOLD = 8  # webhooks that deliver every change, instead of as many idle ones
@@ -34,10 +35,52 @@ SETTINGS = {"PETSTORE_WEBHOOK_SECRET": "bench " * 8, "PETSTORE_WEBHOOK_NETWORKS"
 _SCOPES = "orders:cancel orders:read webhooks:manage"
 
 
+class Receiver(ThreadedReceiver):
+    """Counts the `orders` that were delivered, and knows when one came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orders = 0
+        self._arrived = threading.Condition()
+        self._awaited, self._missing = 0, 0
+        self._came_at = 0.0
+
+    def take(self, message: Received) -> None:
+        orders = message.orders
+        with self._arrived:
+            self.orders += len(orders)
+            if self._missing and self._awaited in orders:
+                self._missing, self._came_at = self._missing - 1, time.perf_counter()
+                self._arrived.notify_all()
+
+    def expect(self, order_id: int, times: int) -> None:
+        """Note when this order has come so many times."""
+        with self._arrived:
+            self._awaited, self._missing = order_id, times
+
+    def came_at(self, timeout: float) -> float:
+        """Wait for the order that is expected; return when it had come, as `time.perf_counter` says.
+
+        Raises TimeoutError after so many seconds.
+        """
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: not self._missing, timeout):
+                raise TimeoutError
+            return self._came_at
+
+    def await_quiet(self) -> None:
+        """Return when nothing has come for a second."""
+        orders = -1
+        while orders != self.orders:
+            orders = self.orders
+            time.sleep(1)
+
+
 def measure(plan: Plan) -> list[Row]:
     """Measure both engines: the same store without webhooks, with idle ones, and with some that deliver."""
     rows: list[Row] = []
-    with this_process_on(plan.cores.load), Receiver() as receiver, Setup(plan) as setup:
+    receiver = Receiver()
+    with this_process_on(plan.cores.load), receiver.running(), Setup(plan) as setup:
         for engine, engines in {"SQLite": None, "PostgreSQL": setup.engines()}.items():
             progress(f"webhooks on {engine}")
             subject = _Subject(setup, engines, receiver)
