@@ -22,7 +22,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.runtime.opening import opened_store
 from testing import needs
 from testing.documents import ROOT
-from testing.process import UNLIMITED, environment, new_key, petstore, put_orders, serving
+from testing.process import UNLIMITED, environment, new_key, petstore, put_orders, serving, serving_as
 from testing.prometheus import SHIPPED, ask, firing, prometheus
 from testing.redis_engine import own_redis, shared_redis
 from testing.subprocesses import PATIENCE, descendants, within
@@ -113,6 +113,17 @@ def test_counts_that_redis_lost(store: Path, tmp_path: Path) -> None:
         assert 200 == client.get(LISTS).status_code
         redis.empty()
         assert "has lost its counts" in fires("PetstoreLimitCountsLost", nothing)
+
+
+def set_clock_ahead() -> None:
+    true_time = time.time
+    time.time = lambda: true_time() + 60
+
+
+def test_a_clock_that_is_wrong(store: Path, tmp_path: Path) -> None:
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
+    with serving_as(store, (), redis, set_clock_ahead) as server, watched(server.admin, tmp_path) as fires:
+        assert re.search("differs by (59|1m 0).* from that of Redis", fires("PetstoreClockWrong", nothing))
 
 
 def test_workers_that_die_again_and_again(store: Path, tmp_path: Path) -> None:
