@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -21,6 +21,7 @@ from testing import needs
 from testing.awkward_proxy import awkward_proxy
 from testing.client_variants import faulty
 from testing.documents import SOURCE, read_yaml, run_script, table
+from testing.foreign_examples import command_of, run_example
 from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, petstore, petstore_json, put_orders, serving
 from testing.served_fake import served
 from testing.subprocesses import PATIENCE, within
@@ -38,9 +39,10 @@ AT_ONCE = 250
 A_DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
 """A Retry-After that the service never sends, but a proxy may."""
 
-in_each_language = pytest.mark.parametrize(
-    ("language", "program", "package"), [("javascript", "node", "nodejs"), ("php", "php", "php-cli")]
-)
+CANCELLED = {"javascript": "7", "php": "9"}
+"""The order that the example in a language cancels."""
+
+in_each_language = pytest.mark.parametrize("language", CANCELLED)
 
 Follow = Callable[[], list[int]]
 """Runs a recipe; returns the identifiers of the orders that it handled."""
@@ -78,26 +80,30 @@ def _run(example: str, folder: Path) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-def test_every_example_in_python_runs(
-    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("through_proxy", [False, True])
+def test_every_example_in_python_runs_also_through_a_proxy_that_capitalises_names_and_breaks_its_first_connection(
+    environ: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    through_proxy: bool,
 ) -> None:
-    assert environ
     monkeypatch.chdir(tmp_path)
     for example in EXAMPLES:
-        _run(example, tmp_path)
+        with awkward_proxy(environ["API"]) if through_proxy else nullcontext(environ["API"]) as url:
+            monkeypatch.setenv("PETSTORE_BASE_URL", url)
+            _run(example, tmp_path)
     assert "" == capfd.readouterr().err
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("language", "program", "package", "order"), [("javascript", "node", "nodejs", 7), ("php", "php", "php-cli", 9)]
-)
+@in_each_language
 def test_the_example_in_another_language_lists_and_cancels(
-    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str, order: int
+    environ: dict[str, str], store: Path, tmp_path: Path, language: str
 ) -> None:
-    first, again = (_run_in(language, program, package, environ, tmp_path) for _ in range(2))
+    first, again = (run_example(GUIDE, language, environ, tmp_path) for _ in range(2))
     assert (0, f"{AT_ONCE - 1}\n", "") == (first.returncode, first.stdout, first.stderr)
-    assert "cancelled" == petstore_json(store, "orders", "show", str(order))["status"]
+    assert "cancelled" == petstore_json(store, "orders", "show", CANCELLED[language])["status"]
     assert_cancelled_before(again)
 
 
@@ -120,40 +126,29 @@ def test_the_example_in_python_that_cancels_prints_the_code_in_a_second_run(
     assert refusal.endswith("(409 order_already_cancelled)")
 
 
-def test_every_example_in_python_runs_through_a_proxy_that_capitalises_header_names_and_breaks_its_first_connection(
-    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for example in EXAMPLES:
-        with awkward_proxy(environ["API"]) as url:
-            monkeypatch.setenv("PETSTORE_BASE_URL", url)
-            _run(example, tmp_path)
-
-
 @pytest.mark.system
 @in_each_language
 def test_the_example_in_another_language_cancels_once_although_connections_break(
-    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str
+    environ: dict[str, str], store: Path, tmp_path: Path, language: str
 ) -> None:
     with awkward_proxy(environ["API"], cut=("GET", "DELETE")) as url:
-        done = _run_in(language, program, package, {**environ, "API": url}, tmp_path)
+        done = run_example(GUIDE, language, {**environ, "API": url}, tmp_path)
     assert (0, f"{AT_ONCE - 1}\n", "") == (done.returncode, done.stdout, done.stderr)
-    order = {"javascript": "7", "php": "9"}[language]
-    assert "cancelled" == petstore_json(store, "orders", "show", order)["status"]
+    assert "cancelled" == petstore_json(store, "orders", "show", CANCELLED[language])["status"]
     with awkward_proxy(environ["API"]) as url:  # now it was another program, and nothing was lost
-        again = _run_in(language, program, package, {**environ, "API": url}, tmp_path)
+        again = run_example(GUIDE, language, {**environ, "API": url}, tmp_path)
     assert_cancelled_before(again)
 
 
 @pytest.mark.system
 @in_each_language
 def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of_a_proxy(
-    tmp_path: Path, language: str, program: str, package: str
+    tmp_path: Path, language: str
 ) -> None:
     page, refusal = Answered(200, b'{"data":[1]}'), Answered(403, b"<h1>No entry</h1>", {"retry-after": "77"})
     fake = faulty([], RateLimited(1), Answered(503, headers={"retry-after": A_DATE}), page, refusal, clock=SYSTEM_CLOCK)
     with served(fake) as url:
-        done = _run_in(language, program, package, {"API": url, "KEY": "pso_live_x"}, tmp_path)
+        done = run_example(GUIDE, language, {"API": url, "KEY": "pso_live_x"}, tmp_path)
     arrived = [request.at for request in fake.requests]
     assert 0 != done.returncode
     assert "1\n" == done.stdout
@@ -164,13 +159,11 @@ def test_the_example_in_another_language_waits_after_a_429_and_shows_the_page_of
 
 @pytest.mark.system
 @in_each_language
-def test_the_example_in_another_language_can_wait_for_the_limit_of_the_day(
-    tmp_path: Path, language: str, program: str, package: str
-) -> None:
+def test_the_example_in_another_language_can_wait_for_the_limit_of_the_day(tmp_path: Path, language: str) -> None:
     fake = faulty([], RateLimited(4295), Answered(200, b'{"data":[]}'))  # 2^32 microseconds
     with served(fake) as url:
         environ = {**os.environ, "API": url, "KEY": "pso_live_x"}
-        with subprocess.Popen(_command(language, program, package, tmp_path), env=environ) as process:
+        with subprocess.Popen(command_of(GUIDE, language, tmp_path), env=environ) as process:
             try:
                 within(PATIENCE, lambda: bool(fake.requests))
                 with pytest.raises(subprocess.TimeoutExpired):
@@ -178,21 +171,6 @@ def test_the_example_in_another_language_can_wait_for_the_limit_of_the_day(
             finally:
                 process.kill()
     assert 1 == len(fake.requests)
-
-
-def _run_in(
-    language: str, program: str, package: str, environ: dict[str, str], folder: Path
-) -> subprocess.CompletedProcess[str]:
-    command = _command(language, program, package, folder)
-    given = {**os.environ, **environ}
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
-
-
-def _command(language: str, program: str, package: str, folder: Path) -> list[str]:
-    (example,) = re.findall(rf"<!-- runs in {program} -->\n```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    script = folder / "example.mjs"
-    script.write_text(example)
-    return [needs.program(program, package), str(script)]
 
 
 @pytest.fixture(name="follow_in_python")

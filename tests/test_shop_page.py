@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from petstore_client.testing import Answered, Dropped
-from testing import needs
 from testing.client_variants import faulty
 from testing.documents import SOURCE, block
+from testing.foreign_examples import run_example
 from testing.process import EVERY_SCOPE, UNLIMITED, Server, new_key, petstore, serving
 from testing.served_fake import served
 from testing.subprocesses import PATIENCE, free_port, within
@@ -69,62 +69,50 @@ def test_every_example_in_python_runs(
     assert ("precondition_failed\norder_already_shipped\n[201, 200]\n", "") == capfd.readouterr()
 
 
-LANGUAGES = [("javascript", "node", "nodejs", 4001), ("php", "php", "php-cli", 5001)]
+PUT = {"javascript": 4001, "php": 5001}
+"""The order that the example in a language puts."""
+
+in_each_language = pytest.mark.parametrize("language", PUT)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("language", "program", "package", "order"), LANGUAGES)
+@in_each_language
 def test_the_example_in_another_language_runs_and_may_be_run_again(
-    environ: dict[str, str], store: Path, tmp_path: Path, language: str, program: str, package: str, order: int
+    environ: dict[str, str], store: Path, tmp_path: Path, language: str
 ) -> None:
-    first = _run_in(language, program, package, environ, tmp_path)
+    first = run_example(PAGE, language, environ, tmp_path)
     assert (0, "200 shipped, 201 pending\n", "") == (first.returncode, first.stdout, first.stderr)
-    shown = json.loads(petstore(store, "orders", "show", str(order), "--json").stdout)
+    shown = json.loads(petstore(store, "orders", "show", str(PUT[language]), "--json").stdout)
     assert ("shipped", 2, True) == (shown["status"], shown["quantity"], shown["complete"])
-    again = _run_in(language, program, package, environ, tmp_path)
+    again = run_example(PAGE, language, environ, tmp_path)
     assert 0 != again.returncode
     assert '409 {"code":"order_already_shipped",' in again.stderr  # putOrder: the order differs, and has shipped
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("language", "program", "package", "order"), LANGUAGES)
+@in_each_language
 def test_the_example_in_another_language_sends_a_request_again_after_a_lost_response(
-    tmp_path: Path, language: str, program: str, package: str, order: int
+    tmp_path: Path, language: str
 ) -> None:
-    body = b'{"id":%d,"status":"pending"}' % order
+    body = b'{"id":%d,"status":"pending"}' % PUT[language]
     shipped = b'{"code":"order_already_shipped","message":"Order 1 has already shipped.","status":409}'
     results = b'{"results":[{"status":200,"order":{"status":"shipped"}}]}'
     answers = (Answered(201, body), Answered(200, body), Dropped(), Answered(409, shipped), Answered(200, results))
     fake = faulty([], *answers)
     with served(fake) as url:
-        done = _run_in(language, program, package, {"API": url, "KEY": "pso_live_x"}, tmp_path)
+        done = run_example(PAGE, language, {"API": url, "KEY": "pso_live_x"}, tmp_path)
     assert (0, "200 shipped\n", "") == (done.returncode, done.stdout, done.stderr)
     assert 5 == len(fake.requests)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("language", "program", "package", "order"), LANGUAGES)
-def test_the_example_in_another_language_shows_how_long_to_wait(
-    tmp_path: Path, language: str, program: str, package: str, order: int
-) -> None:
+@in_each_language
+def test_the_example_in_another_language_shows_how_long_to_wait(tmp_path: Path, language: str) -> None:
     fake = faulty([], Answered(403, b"No entry", {"retry-after": "77"}))
     with served(fake) as url:
-        done = _run_in(language, program, package, {"API": url, "KEY": "pso_live_x"}, tmp_path)
+        done = run_example(PAGE, language, {"API": url, "KEY": "pso_live_x"}, tmp_path)
     assert 0 != done.returncode
-    assert order
     assert "403 No entry Retry-After: 77" in done.stderr + done.stdout
-
-
-def _run_in(
-    language: str, program: str, package: str, environ: dict[str, str], folder: Path
-) -> subprocess.CompletedProcess[str]:
-    example = block(PAGE, f"runs in {program}", language)
-    assert example
-    script = folder / "example.mjs"
-    script.write_text(example)
-    command = [needs.program(program, package), str(script)]
-    given = {**os.environ, **environ}
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_the_program_is_short() -> None:
