@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -146,18 +147,25 @@ def test_identifiers_of_64_bits_are_sent_with_every_digit(visit: DocsVisit) -> N
     assert f"{visit.demo.api}/v1/store/orders/9223372036854775807" in visit.requested
 
 
-def test_identifiers_of_64_bits_are_shown_with_every_digit(chromium: "Browser", tmp_path: Path) -> None:
-    store, file = tmp_path / "store.db", tmp_path / "orders.csv"
-    file.write_text("id,quantity\n9007199254740993,1\n")  # 2^53 + 1
+@contextmanager
+def visiting_orders(chromium: "Browser", folder: Path, orders: str) -> Iterator[DocsVisit]:
+    """The page of a server with these orders, in CSV, and with a key for them."""
+    store, file = folder / "store.db", folder / "orders.csv"
+    file.write_text(orders)
+    for command in (("orders", "import", str(file)), ("accounts", "create", "acme", "--plan", "free")):
+        assert 0 == petstore_process(store, *command).returncode
+    key = petstore_process(store, "keys", "create", "acme").stdout.strip()
     with serving(store) as server:
-        assert 0 == petstore_process(store, "orders", "import", str(file)).returncode
-        assert 0 == petstore_process(store, "accounts", "create", "acme", "--plan", "free").returncode
-        key = petstore_process(store, "keys", "create", "acme").stdout.strip()
         visit = DocsVisit(chromium.new_page(), ServedDemo(server.api, server.admin, key, "", "1"))
         visit.authorize()
-        visit.shows(visit.execute(visit.open("listOrders"), 200), '[{"id":9007199254740993,"quantity":1}]')
+        yield visit
         assert [] == visit.complaints
         visit.page.close()
+
+
+def test_identifiers_of_64_bits_are_shown_with_every_digit(chromium: "Browser", tmp_path: Path) -> None:
+    with visiting_orders(chromium, tmp_path, "id,quantity\n9007199254740993,1\n") as visit:  # 2^53 + 1
+        visit.shows(visit.execute(visit.open("listOrders"), 200), '[{"id":9007199254740993,"quantity":1}]')
 
 
 def test_the_guide_is_readable_and_complains_of_nothing(visit: DocsVisit) -> None:
@@ -191,22 +199,14 @@ def test_what_the_pages_policy_refuses_would_be_noticed(visit: DocsVisit) -> Non
 
 
 def test_a_response_of_megabytes_does_not_freeze_the_page(chromium: "Browser", tmp_path: Path) -> None:
-    store, file = tmp_path / "store.db", tmp_path / "orders.csv"
-    file.write_text("id,petId,quantity\n" + "".join(f"{number},{number % 9},2\n" for number in range(1, 200_001)))
-    with serving(store) as server:
-        assert 0 == petstore_process(store, "orders", "import", str(file)).returncode
-        assert 0 == petstore_process(store, "accounts", "create", "acme", "--plan", "free").returncode
-        key = petstore_process(store, "keys", "create", "acme").stdout.strip()
-        visit = DocsVisit(chromium.new_page(), ServedDemo(server.api, server.admin, key, "", "1"))
-        visit.authorize()
+    orders = "id,petId,quantity\n" + "".join(f"{number},{number % 9},2\n" for number in range(1, 200_001))
+    with visiting_orders(chromium, tmp_path, orders) as visit:
         response = visit.execute(visit.open("listOrders"), 200)
         visit.shows(response, "is shown here. The curl command above gets everything.")
         assert len(response.inner_text()) < 120_000
         began = time.monotonic()
         visit.page.evaluate("document.title")
         assert time.monotonic() - began < 1.0 + busy()
-        assert [] == visit.complaints
-        visit.page.close()
 
 
 def test_the_guide_has_its_contents_and_the_address_of_this_server(chromium: "Browser", tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from testing.documents import ROOT, SOURCE, block
 from testing.process import (
     EVERY_SCOPE,
     UNLIMITED,
-    Server,
     begin_demo,
     new_key,
     petstore,
@@ -267,74 +266,61 @@ def _statuses(receiver: Receiver) -> dict[int, str]:
     return {number: each["status"] for number, each in receiver.copy().items()}
 
 
-class Partner:
-    """A partner of a server with webhooks, with every scope."""
-
-    def __init__(self, server: Server, key: str) -> None:
-        self._client = httpx2.Client(
-            base_url=server.api, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE, trust_env=False
-        )
-
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        response = self._client.request(method, path, json=body)
-        assert response.is_success, response.text
-        return response.json() if response.content else None
-
-    def orders(self) -> Copy:
-        return {each["id"]: each for each in self.send("GET", "/v2/store/orders?limit=1000")["data"]}
-
-    def close(self) -> None:
-        self._client.close()
-
-
 @pytest.fixture(name="store")
 def _store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
 @pytest.fixture(name="partner")
-def _partner(store: Path) -> Iterator[Partner]:
+def _partner(store: Path) -> Iterator[httpx2.Client]:
+    """A client with every scope."""
     put_orders(store, 250)
     key, _ = new_key(store, plan=UNLIMITED, options=EVERY_SCOPE)
-    with serving(store, **SETTINGS) as server, closing(Partner(server, key)) as partner:
-        yield partner
+    with serving(store, **SETTINGS) as server, server.client(key) as client:
+        yield client
 
 
 @in_each_language
 def test_a_receiver_has_an_equal_copy_of_a_real_store_over_rotations_and_a_restore(
-    receiver: Receiver, store: Path, partner: Partner, tmp_path: Path
+    receiver: Receiver, store: Path, partner: httpx2.Client, tmp_path: Path
 ) -> None:
-    backup = tmp_path / "backup.db"
-    made = partner.send("POST", "/v2/webhooks", {"url": receiver.url, "after": "beginning", "state": "paused"})
-    webhook = f"/v2/webhooks/{made['id']}"
+    def send(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        response = partner.request(method, path, json=body)
+        assert response.is_success, response.text
+        return response.json() if response.content else None
 
     def equal() -> bool:
-        return receiver.copy() == partner.orders()
+        orders = send("GET", "/v2/store/orders?limit=1000")["data"]
+        return receiver.copy() == {each["id"]: each for each in orders}
 
     def cancel(number: int) -> None:
-        partner.send("DELETE", f"/v2/store/orders/{number}")
+        send("DELETE", f"/v2/store/orders/{number}")
+
+    backup = tmp_path / "backup.db"
+    made = send("POST", "/v2/webhooks", {"url": receiver.url, "after": "beginning", "state": "paused"})
+    webhook = f"/v2/webhooks/{made['id']}"
 
     with receiver.running(made["secret"]):
-        assert 204 == partner.send("POST", f"{webhook}/ping")["status"]
-        partner.send("PATCH", webhook, {"state": "active"})
+        assert 204 == send("POST", f"{webhook}/ping")["status"]
+        send("PATCH", webhook, {"state": "active"})
         within(PATIENCE, equal)
         cancel(1)
         within(PATIENCE, equal)
-        second = partner.send("POST", f"{webhook}/rotate")["secret"]
+        second = send("POST", f"{webhook}/rotate")["secret"]
         assert second != made["secret"]
         cancel(2)  # signed with both: the receiver has the old secret
         within(PATIENCE, equal)
     with receiver.running(second):
         cancel(3)  # signed with both: it has the new one
         within(PATIENCE, equal)
-        third = partner.send("POST", f"{webhook}/rotate", {"grace": 0})["secret"]
+        third = send("POST", f"{webhook}/rotate", {"grace": 0})["secret"]
         cancel(4)
-        within(PATIENCE, lambda: partner.send("GET", webhook)["attempts"][-1].get("status") == 401)
-        assert "no valid signature" == partner.send("GET", webhook)["attempts"][-1]["excerpt"]
-        assert {"lag", "failingSince"} < partner.send("GET", webhook).keys()
+        within(PATIENCE, lambda: send("GET", webhook)["attempts"][-1].get("status") == 401)
+        assert "no valid signature" == send("GET", webhook)["attempts"][-1]["excerpt"]
+        assert {"lag", "failingSince"} < send("GET", webhook).keys()
         assert "pending" == _statuses(receiver)[4]
     with receiver.running(third):
-        partner.send("PATCH", webhook, {"url": receiver.url})  # ends the pause, as the page says
+        send("PATCH", webhook, {"url": receiver.url})  # ends the pause, as the page says
         within(PATIENCE, equal)
         assert 0 == petstore(store, "db", "backup", str(backup)).returncode
         cancel(5)
