@@ -8,12 +8,9 @@ The results are printed, not stored: they depend on the commit.
 """
 
 import argparse
-import os
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -22,9 +19,9 @@ from statistics import median
 
 from bench.engines import Engines
 from bench.load import FRESH, Reading, cancel, place, place_with_reference
-from bench.machine import ROOT, BenchError, cpu_seconds, pinned
+from bench.machine import ROOT, BenchError, cpu_seconds
 from bench.orders import LIST, PAGES, order_file
-from bench.plan import PETSTORE, Plan, interleaved, need, progress, run
+from bench.plan import Plan, interleaved, need, progress, run
 from bench.results import PRODUCT
 from bench.setup import WRITER, Running, Setup, Store
 
@@ -139,18 +136,12 @@ def _import(setup: Setup, empty: Callable[[int], Store], engines: Engines | None
     """Import a clean file into a new store; return orders per second, and the processor time for each."""
     store, file = empty(0), order_file(setup.plan, IMPORTED, varied=True)
     postgres = engines.processes()["PostgreSQL"] if engines else None
-    command = pinned(setup.plan.cores.server, [PETSTORE, "orders", "import", file])
-    before, began = cpu_seconds(postgres) if postgres else 0.0, time.perf_counter()
-    process = subprocess.Popen(command, env=store.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    took = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise BenchError(f"petstore orders import ended with {process.returncode}.")
-    costs = {PRODUCT: (used.ru_utime + used.ru_stime) / IMPORTED * 1e6}
+    before = cpu_seconds(postgres) if postgres else 0.0
+    found = setup.timed_import(store, file)
+    costs = {PRODUCT: found.cpu_seconds / IMPORTED * 1e6}
     if postgres:
         costs["PostgreSQL"] = (cpu_seconds(postgres) - before) / IMPORTED * 1e6
-    return Reading(IMPORTED / took, costs=costs)
+    return Reading(IMPORTED / found.seconds, costs=costs)
 
 
 def _start(setup: Setup, store: Store) -> Reading:

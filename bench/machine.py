@@ -1,4 +1,4 @@
-"""Processor cores, processor time and memory of processes, and a description of the machine. Linux only."""
+"""Processor cores, processor time of processes, and a description of the machine. Linux only."""
 
 import os
 import platform
@@ -73,23 +73,6 @@ def _ticks(process: str) -> int:
     except FileNotFoundError:
         return 0  # a child that has just ended
     return sum(map(int, fields[11:15]))  # its own time and that of children it has waited for
-
-
-def resident(pid: int | str = "self") -> int:
-    """Resident memory, in bytes."""
-    return _status(pid, "VmRSS")
-
-
-def peak_resident(pid: int | str = "self") -> int:
-    """The largest resident memory so far, in bytes."""
-    return _status(pid, "VmHWM")
-
-
-def _status(pid: int | str, name: str) -> int:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    if found is None:
-        raise BenchError(f"/proc/{pid}/status has no {name}.")
-    return int(found[1]) * 1024
 
 
 def program(name: str) -> str | None:

@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import msgspec
 
-from bench.machine import peak_resident, resident
 from petstore_client import Client, Order
+from testing.subprocesses import peak_resident, resident
 
 
 class _Uncompressed(httpx2.HTTPTransport):

@@ -2,16 +2,17 @@
 
 import http.client
 import json
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from bench.engines import DURABLE, Engines, Postgres
@@ -21,7 +22,7 @@ from bench.orders import LIST, order_file
 from bench.plan import PETSTORE, Plan, run
 from bench.results import PRODUCT
 from testing.redis_engine import RedisEngine
-from testing.subprocesses import end, environment_with, free_port
+from testing.subprocesses import end, environment_with, free_port, peak_resident
 
 WRITER = ("orders:read", "orders:cancel", "orders:write")
 """The scopes of a key that may place orders as well."""
@@ -29,6 +30,7 @@ WRITER = ("orders:read", "orders:cancel", "orders:write")
 _UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
 ACCOUNT, _FILE = "bench", "store.db"
 _START_SECONDS = 60
+_POLL_SECONDS = 0.02
 _NGINX = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr crit; worker_rlimit_nofile 20000;
 events {{ worker_connections 8192; }}
@@ -62,6 +64,14 @@ class Store:
     def petstore(self, *arguments: str | Path) -> str:
         """Run one command on this store; return its standard output."""
         return run([PETSTORE, *arguments], env=self.environment)
+
+
+class Imported(NamedTuple):
+    """What an import took: seconds, seconds of processor time, and bytes of memory at the most."""
+
+    seconds: float
+    cpu_seconds: float
+    memory: int
 
 
 @dataclass(frozen=True)
@@ -203,6 +213,25 @@ class Setup(ExitStack):
         options = [part for scope in scopes for part in ("--scope", scope)]
         made.key = json.loads(made.petstore("keys", "create", ACCOUNT, *options, "--json"))["key"]
         return made
+
+    def timed_import(self, store: Store, file: Path) -> Imported:
+        """Import a file of orders with the command, on the server core."""
+        log, memory, ended = self.folder() / "import.log", 0, 0
+        words: list[str | Path] = [PETSTORE, "orders", "import", file, "--format", "jsonl", "--json"]
+        command = pinned(self.plan.cores.server, words)
+        began = time.perf_counter()
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, env=store.environment, stdout=output, stderr=output)
+        while not ended:
+            with suppress(OSError, IndexError):  # it has ended; its resource usage would include this process
+                memory = max(memory, peak_resident(process.pid))
+            time.sleep(_POLL_SECONDS)
+            ended, status, used = os.wait4(process.pid, os.WNOHANG)
+        took = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise BenchError(f"petstore orders import: {log.read_text()[-2000:]}")
+        return Imported(took, used.ru_utime + used.ru_stime, memory)
 
     def petstore(self, store: Store, *, core: int | str = "", **settings: str) -> Running:
         """`petstore serve` over a store, on the server core or another; ready when `/readyz` says so."""

@@ -5,7 +5,6 @@ From the module of a test, they would import that first, with pytest and Hypothe
 
 import asyncio
 import os
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -32,24 +31,19 @@ from petstore_server.store.webhooks import Webhooks
 from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.delivery import Deliveries
 from petstore_server.webhooks.sending import Sender
+from testing.subprocesses import peak_resident
 
 
 def measure_reading(file: str, found: "Connection[tuple[int, str]]") -> None:
     """Read a file as an import does; send the memory that this took, in bytes, and the reason if it is refused."""
-    before, options, message = _peak(), ReadOptions("json"), ""
+    before, options, message = peak_resident(), ReadOptions("json"), ""
     with open_source(file) as source:
         try:
             for batch in islice(read_batches(source, Schema(ORDERS, options), options), 30):
                 batch.rows()
         except UnreadableFile as error:
             message = error.message
-    found.send((_peak() - before, message))
-
-
-def _peak() -> int:
-    """The most bytes that this process has had in memory."""
-    [size] = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(size) * 1024
+    found.send((peak_resident() - before, message))
 
 
 def import_many(url: str, batches: int, by: Actor) -> None:

@@ -83,9 +83,18 @@ def environment_with(**settings: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
 
 
-def resident(pid: int) -> int:
+def resident(pid: int | str = "self") -> int:
     """The resident memory of a process, in bytes."""
-    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
+    return _memory(pid, "VmRSS")
+
+
+def peak_resident(pid: int | str = "self") -> int:
+    """The largest resident memory of a process so far, in bytes."""
+    return _memory(pid, "VmHWM")
+
+
+def _memory(pid: int | str, name: str) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().partition(f"{name}:")[2].split()[0]) * 1024
 
 
 def demo_output(process: "subprocess.Popen[str]") -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testing.engines import PostgresEngine, running_engine
-from testing.failover import promote
+from testing.failover import acknowledge_together, promote
 from testing.proxy import Proxy
 from testing.redis_engine import RedisEngine
 from torture.programs import Server
@@ -63,7 +63,7 @@ async def cluster(
     )
     made = Cluster([], [], [], url, await new_key(url), redis, primary, second)
     if primary is not None and second is not None:
-        _acknowledge_together(primary)
+        acknowledge_together(primary)
     for number in range(servers):
         clock = folder / f"clock-{number}"
         clock.write_text("0")
@@ -85,13 +85,6 @@ async def cluster(
 
 def _url(ports: list[int]) -> str:
     return f"postgresql://postgres@{','.join(f'127.0.0.1:{port}' for port in ports)}/postgres"
-
-
-def _acknowledge_together(primary: PostgresEngine) -> None:
-    """Have the primary acknowledge nothing that its replica does not have."""
-    with primary.admin() as admin:
-        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-        admin.execute("SELECT pg_reload_conf()")
 
 
 async def _start_again(server: Server) -> None:

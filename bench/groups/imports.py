@@ -2,23 +2,20 @@
 
 import gc
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 
 from bench.engines import Engines
-from bench.machine import BenchError, peak_resident, pinned, this_process_on
+from bench.machine import this_process_on
 from bench.orders import Order, check_answers, order_file, varied_order
-from bench.plan import PETSTORE, Plan, interleaved, progress
+from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup, Store
 
 EXECUTEMANY, COPY = "`executemany`", "`COPY`"
-_POLL_SECONDS = 0.05
 _CACHE = 256 * 1024  # KiB, so that SQLite keeps the pages of the indexes that it fills
 Import = tuple[float, float]  # seconds, and MB of memory at the most
 
@@ -109,22 +106,8 @@ def _copy(store: Store) -> Callable[[], Import]:
 def _import(plan: Plan, engines: Engines | None, expected: Sequence[Order], checked: list[int]) -> Import:
     """Seconds of the whole command, and its largest resident memory in MB; then ask what it imported."""
     with Setup(plan) as setup:
-        store, log = setup.store(0, engines), setup.folder() / "import.log"
-        file = order_file(plan, len(expected), varied=True)
-        arguments: list[str | Path] = [PETSTORE, "orders", "import", file, "--format", "jsonl", "--json"]
-        began = time.perf_counter()
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                pinned(plan.cores.server, arguments), env=store.environment, stdout=output, stderr=output
-            )
-            memory = 0
-            while process.poll() is None:
-                with suppress(OSError, BenchError):  # it has ended; its resource usage would include this process
-                    memory = max(memory, peak_resident(process.pid))
-                time.sleep(_POLL_SECONDS)
-        took = time.perf_counter() - began
-        if process.returncode:
-            raise BenchError(f"petstore orders import: {log.read_text()[-2000:]}")
+        store = setup.store(0, engines)
+        found = setup.timed_import(store, order_file(plan, len(expected), varied=True))
         with setup.petstore(store).connection() as connection:
             checked.append(check_answers(connection, expected))
-    return took, memory / 1e6
+    return found.seconds, found.memory / 1e6

@@ -4,11 +4,11 @@ from functools import partial
 from typing import NamedTuple
 
 from bench.load import FRESH, SAME, Reading, rated
-from bench.machine import peak_resident
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import Setup
+from testing.subprocesses import peak_resident
 
 GZIP = {"Accept-Encoding": "gzip"}
 HUGE = 1_000_000

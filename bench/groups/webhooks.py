@@ -14,11 +14,12 @@ from statistics import median
 from bench.access import add_keys, name_of_account
 from bench.engines import Engines
 from bench.load import Reading, cancel, rated
-from bench.machine import BenchError, cpu_seconds, resident, this_process_on
+from bench.machine import BenchError, cpu_seconds, this_process_on
 from bench.orders import LIST
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Goal, Row
 from bench.setup import ACCOUNT, Running, Setup, Store
+from testing.subprocesses import resident
 from testing.threaded_receiver import ThreadedReceiver
 from testing.webhook_messages import Received
 
