@@ -134,16 +134,13 @@ def front(folder: Path, service_port: int, configuration: Configuration = render
             process.terminate()
 
 
-def make_certificate(folder: Path) -> None:
-    """Put a certificate of this machine, signed by itself, and its key into the folder."""
+def make_certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") -> None:
+    """Put a certificate for the names, signed by itself, and its key into the folder."""
     key, certificate = folder / "privkey.pem", folder / "fullchain.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subject = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={names}"]
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subprocess.run(
-        ["openssl", "req", "-x509", *curve, "-keyout", key, "-out", certificate, "-days", "1", *subject],
-        capture_output=True,
-        check=True,
-    )
+    command = [needs.program("openssl"), "req", "-x509", *curve, "-days", "1", *subject]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], capture_output=True, check=True)
 
 
 def _is_open(port: int) -> bool:

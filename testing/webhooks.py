@@ -3,7 +3,6 @@
 import asyncio
 import ipaddress
 import ssl
-import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -24,8 +23,8 @@ from petstore_server.webhooks import addresses as addresses_module
 from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.delivery import Deliveries
 from petstore_server.webhooks.sending import Sender
-from testing import needs
 from testing.clock import Clock
+from testing.nginx_front import make_certificate
 from testing.stores import BY
 from testing.subprocesses import PATIENCE
 from testing.webhook_messages import SECRET, Received
@@ -171,13 +170,10 @@ def server_tls(folder: Path, names: str = "IP:127.0.0.1") -> tuple[ssl.SSLContex
 
     A sender trusts it if SSL_CERT_FILE names the file.
     """
-    key, certificate = folder / "receiver-key.pem", folder / "receiver.pem"
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
-    subject = ["-subj", "/CN=receiver", "-addext", f"subjectAltName={names}"]
-    made = [needs.program("openssl"), "req", "-x509", *curve, "-keyout", str(key), "-out", str(certificate), *subject]
-    subprocess.run(made, capture_output=True, check=True)
+    make_certificate(folder, names)
+    certificate = folder / "fullchain.pem"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(certificate, folder / "privkey.pem")
     return context, certificate
 
 
