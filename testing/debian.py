@@ -52,14 +52,8 @@ class Debian:
         environ |= {name: text for name, text in os.environ.items() if name.lower().endswith("_proxy")}
         isolated = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
         isolated += [] if connected else ["--net"]
-        enter = [
-            "sh",
-            "-c",
-            _ENTER,
-            str(self.path),
-            "connected" if connected else "separate",
-            f"--userspec={user}:{user}",
-        ]
+        network = "connected" if connected else "separate"
+        enter = ["sh", "-c", _ENTER, str(self.path), network, f"--userspec={user}:{user}"]
         login = ["env", "-i", f"--chdir={home}", *(f"{name}={text}" for name, text in environ.items())]
         return [*isolated, "--", *enter, str(self.path), *login, *arguments]
 

@@ -37,25 +37,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     for name in ("authority", "other"):
-        run(
-            "req",
-            "-x509",
-            *curve,
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.crt",
-            "-days",
-            "2",
-            "-subj",
-            f"/CN={name}",
-        )
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.crt")
+        run("req", "-x509", *curve, *files, "-days", "2", "-subj", f"/CN={name}")
     run("req", *curve, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=redis")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
     signed = ("-CA", "authority.crt", "-CAkey", "authority.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
     run("x509", "-req", "-in", "server.csr", "-out", "server.crt", *signed)
-    files = ("server.crt", "server.key", "authority.crt", "other.crt")
-    return Certificates(*[folder / name for name in files])
+    return Certificates(*[folder / name for name in ("server.crt", "server.key", "authority.crt", "other.crt")])
 
 
 @pytest.fixture(scope="module")
