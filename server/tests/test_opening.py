@@ -45,23 +45,6 @@ def test_a_store_of_a_newer_program_is_refused(each_backend: Stores) -> None:
         migrate(each_backend.url)
 
 
-def test_a_store_of_an_earlier_build_is_refused_and_not_touched(each_backend: Stores) -> None:
-    if each_backend.is_sqlite:
-        execute(each_backend, "PRAGMA application_id = 0x50455453")
-        execute(each_backend, "PRAGMA user_version = 1")
-    else:
-        execute(each_backend, "CREATE SCHEMA petstore")
-    execute(each_backend, "CREATE TABLE petstore.store (one integer, schema_version integer)")
-    execute(each_backend, "INSERT INTO petstore.store VALUES (1, 9)")
-    with pytest.raises(StoreUnusable) as caught:
-        migrate(each_backend.url)
-    refusals = refusal(each_backend.url, create=True, upgrade=True), refusal(each_backend.url)
-    for message in (*refusals, caught.value.message):
-        assert "before 1.0.0" in message
-        assert "Export its orders with that build" in message
-    assert [(1, 9)] == execute(each_backend, "SELECT * FROM petstore.store")
-
-
 def add_migration(stores: Stores, folder: Path, monkeypatch: pytest.MonkeyPatch, statements: str) -> Path:
     """Give this program one more migration; return its file."""
     engine, module = ("sqlite", sqlite_opening) if stores.is_sqlite else ("postgres", postgres_opening)

@@ -6,7 +6,7 @@ has to know. Each migration leaves programs of the version before it working, so
 
 from pathlib import Path
 
-from petstore_server.domain.errors import NoStore, StoreNewer, StoreOutdated, StoreUnusable
+from petstore_server.domain.errors import NoStore, StoreNewer, StoreOutdated
 
 
 class StoreSchema:
@@ -26,16 +26,11 @@ class StoreSchema:
         """The schema version of a store with the latest migration: that of the version before it."""
         return max(self.latest - 1, 1)
 
-    def known(self, version: int, migration: int | None, where: str, *, has_clock: bool) -> int:
+    def known(self, version: int, migration: int | None, where: str) -> int:
         """Return the last migration of a store, 0 if it is missing; `version` is the one to know.
 
-        A store of 1.0.0 does not say which migration it has. Raises StoreNewer; StoreUnusable for one from before.
+        A store of 1.0.0 does not say which migration it has. Raises StoreNewer.
         """
-        if version and not has_clock:
-            raise StoreUnusable(
-                f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
-                "Export its orders with that build, and import them into a new store.",
-            )
         if version > self.latest:
             raise StoreNewer(
                 f"The store {where} has schema version {version}, newer than the {self.latest} that this program "

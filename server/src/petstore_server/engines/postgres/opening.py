@@ -33,9 +33,9 @@ _MIGRATION_PAUSE = 1.0  # seconds between attempts
 _WAITING_BRIEFLY = "SET LOCAL lock_timeout TO '300ms'; SET LOCAL statement_timeout TO DEFAULT"
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
 # Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
-_TABLES = """
-    SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
+_TABLE = """
+    SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = 'petstore' AND relname = 'store'
 """
 # As JSON the row has no value for a column that is missing.
 _VERSION = "SELECT schema_version, CAST(to_json(store) ->> 'migration' AS integer) FROM petstore.store WHERE one = 1"
@@ -207,12 +207,11 @@ def place(url: str) -> str:
 
 
 async def schema_version(driver: Driver, url: str) -> int:
-    """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new, or too old."""
-    tables = await (await driver.execute(_TABLES)).fetchall()
-    if not tables:
+    """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new."""
+    if not await (await driver.execute(_TABLE)).fetchall():
         return 0
     [(version, migration)] = await briefly(driver, _VERSION)
-    return SCHEMA.known(version, migration, f"in {place(url)}", has_clock=("clock",) in tables)
+    return SCHEMA.known(version, migration, f"in {place(url)}")
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:

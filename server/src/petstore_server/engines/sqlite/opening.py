@@ -130,7 +130,7 @@ def require_place(path: Path, *, file_too: bool) -> None:
 
 
 def schema_version(connection: apsw.Connection, path: Path) -> int:
-    """The store's schema version, 0 for an empty file. Raises StoreUnusable if it is not ours, too new or too old."""
+    """The store's schema version, 0 for an empty file. Raises StoreUnusable if it is not ours, or too new."""
     with connection:  # one state of the file: another program may be creating the store
         version = int(connection.pragma("user_version"))
         is_ours = connection.pragma("application_id") == APPLICATION_ID
@@ -139,10 +139,7 @@ def schema_version(connection: apsw.Connection, path: Path) -> int:
         migration = connection.execute("SELECT migration FROM store").get if "migration" in columns else None
     if not is_ours and (version or not is_empty):
         raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
-    has_clock = bool(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock'").fetchall())
-    if version and not has_clock:
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # so that the file is not touched
-    return SCHEMA.known(version, migration, f"at {path}", has_clock=has_clock)
+    return SCHEMA.known(version, migration, f"at {path}")
 
 
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
