@@ -84,7 +84,7 @@ class Application:
         self.gate = Gate(
             routes=self.routes,
             authenticator=self.authenticator,
-            limiter=backend.limiter,
+            limiter=backend.shared or backend.local,
             client_address=client_address,
             documents=Documents(settings),
             document_limiter=MemoryLimiter(BanPolicy(), clock, MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS),

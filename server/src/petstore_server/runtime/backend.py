@@ -5,6 +5,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from petstore_server.batching import in_halves
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable, StatementFailed, WebhookSecretChanged
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts, merge
 from petstore_server.limits.counters import CountersUnavailable
-from petstore_server.limits.fallback import FallbackLimiter, Limiter
+from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 from petstore_server.limits.usage_recorder import NoUsageRecorder, UsageRecorder
 from petstore_server.operations.webhooks import WebhookService
@@ -59,36 +60,25 @@ def _from_counts(counts: Sequence[_Count]) -> tuple[Unsaved, Activity]:
     return Unsaved(usage, tuple(bans.values())), Activity(*activity)
 
 
+@dataclass(eq=False)
 class Backend:
-    """The store and the limiter of one serving process. Made by `opened_backend`."""
+    """The store and the limiter of one serving process. Made by `opened_backend`.
 
-    def __init__(
-        self,
-        store: Store,
-        local: MemoryLimiter,
-        shared: FallbackLimiter | None,
-        activity: UsageRecorder,
-        access_version: AccessVersion,
-        webhooks: WebhookService,
-        deliveries: "Deliveries | None" = None,
-        tracing: "Tracing | None" = None,
-    ) -> None:
-        """`shared` counts in Redis, with `local` in an outage; None if `local` always counts.
+    `shared` counts in Redis, with `local` in an outage; None if `local` always counts. `deliveries` is None where there
+    are no webhooks.
+    """
 
-        `deliveries` is None where there are no webhooks.
-        """
-        self.webhooks = webhooks
-        self.deliveries = deliveries
-        self.tracing = tracing
-        self.store = store
-        self.local = local
-        self.shared = shared
-        self.limiter: Limiter = shared or local
-        self.activity = activity
-        self._access_version = access_version
-        self._saving = asyncio.Lock()
-        self._saves = 0
-        self._refused: dict[tuple[int, Any], float] = {}  # counts that the store refused, until tried again
+    store: Store
+    local: MemoryLimiter
+    shared: FallbackLimiter | None
+    activity: UsageRecorder
+    _access_version: AccessVersion
+    webhooks: WebhookService
+    deliveries: "Deliveries | None" = None
+    tracing: "Tracing | None" = None
+    _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _saves: int = 0
+    _refused: dict[tuple[int, Any], float] = field(default_factory=dict)  # counts refused, until tried again
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
         """Pass to `confirm` whether another process changed accounts, keys or bans. Raises ServiceUnavailable.

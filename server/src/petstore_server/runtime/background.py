@@ -137,28 +137,20 @@ def background_tasks(
         await backend.store.orders.forget(clock() - KEY_LIFETIME, _MAX_FORGOTTEN)
         await backend.store.imports.forget(clock() - REJECTS_LIFETIME, _MAX_FORGOTTEN)
 
-    async def compact() -> None:
-        await compact_history(backend.store.usage, settings, clock())
-
     claimed_up_to = 0
 
     async def claim() -> None:
         nonlocal claimed_up_to
         claimed_up_to = await claim_some(backend.store, clock, claimed_up_to)
 
-    shared, deliveries = backend.shared, backend.deliveries
-
-    async def deliver() -> None:
-        if deliveries is not None:
-            await deliveries.look(clock())
-
+    shared, deliveries, usage = backend.shared, backend.deliveries, backend.store.usage
     return [
-        *([BackgroundTask("deliver webhooks", deliver)] if deliveries is not None else []),
-        *([BackgroundTask("check limits", shared.check)] if shared is not None else []),
+        *([] if deliveries is None else [BackgroundTask("deliver webhooks", lambda: deliveries.look(clock()))]),
+        *([] if shared is None else [BackgroundTask("check limits", shared.check)]),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
         BackgroundTask("verify the store", backend.store.engine.verify, _VERIFY_SECONDS),
         BackgroundTask("save usage", backend.save),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
-        BackgroundTask("compact usage history", compact, _COMPACT_SECONDS),
+        BackgroundTask("compact usage history", lambda: compact_history(usage, settings, clock()), _COMPACT_SECONDS),
         BackgroundTask("set owners", claim, _CLAIM_SECONDS),
     ]

@@ -1,7 +1,8 @@
 """Imported orders: which of a batch are created, replaced or refused, and what is written of them (D6, D21)."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -49,35 +50,26 @@ class ImportRule(NamedTuple):
         return self.reserved_from == 1 and not self.update_only
 
 
+@dataclass
 class OrderImport:
     """Imports orders by a rule, one part of a batch after another; without one they are copies of stored ones.
 
-    `obstacles` are the stored orders that stand against others, by the places of these in the whole batch.
+    `first_assigned` is that of `Orders`, and `by_reference` as for `Orders.import_batch`. `obstacles` are the stored
+    orders that stand against others, by the places of these in the whole batch.
     """
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        import_id: str,
-        actor: Actor,
-        rule: ImportRule | None,
-        first_assigned: int,
-        *,
-        by_reference: bool,
-    ) -> None:
-        """`first_assigned` is that of `Orders`, and `by_reference` as for `Orders.import_batch`."""
-        self._dialect = dialect
-        self._import_id = import_id
-        self._actor = actor
-        self._rule = rule
-        self._first_assigned = first_assigned
-        self._by_reference = by_reference
-        self._added = 0
-        self.obstacles: dict[int, Obstacle] = {}
+    dialect: Dialect
+    import_id: str
+    actor: Actor
+    rule: ImportRule | None
+    first_assigned: int
+    by_reference: bool
+    obstacles: dict[int, Obstacle] = field(default_factory=dict)
+    _added: int = 0
 
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
-        by_reference = self._by_reference
+        by_reference = self.by_reference
         unassigned, waiting, ambiguous = list[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
         if by_reference:
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
@@ -96,15 +88,15 @@ class OrderImport:
         if owners:
             possible = possible_references(existing, orders)
             named = {(owners[name], reference) for name, reference in possible if name in owners}
-            found = yield from find_references(self._dialect, named)
-        if self._rule is None:
+            found = yield from find_references(self.dialect, named)
+        if self.rule is None:
             outcomes, changed = evaluate(orders, existing, evaluate_import, kept_of, repeated=repeated)
         else:
             simple = not by_reference and all(order.account is None for order in orders)
             assigned = {orders[place].id for place in unassigned}
-            placed = [row[2] for row in rows if row[6]]
-            batch = _Batch(self._rule, owners, References(found), placed, assigned, own, waiting)
-            any_new = simple and self._rule.accepts_any_new
+            placed = {*self.rule.placed, *(row[2] for row in rows if row[6])}
+            batch = _Batch(self.rule, owners, References(found), placed, assigned, own, waiting)
+            any_new = simple and self.rule.accepts_any_new
             outcomes, changed = evaluate(orders, existing, batch, batch.completed, any_new=any_new, repeated=repeated)
             if batch.obstacles:
                 places = {
@@ -132,15 +124,15 @@ class OrderImport:
         if new:
             after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
         previous = {row[2]: row[7] for row in rows if row[2] in changed}
-        number = yield from add_batch(self._import_id, self._actor, Change(before, after), previous)
+        number = yield from add_batch(self.import_id, self.actor, Change(before, after), previous)
         if new:
             assignable = bisect_right(new, MAX_ASSIGNED_ID, key=attrgetter("id"))
             last_id = new[assignable - 1].id if assignable else 0
             inserted = [(*order_row(order), owners.get(order.account)) for order in new]
-            yield from self._dialect.insert_orders(inserted, last_id, self._actor.at, number)
+            yield from self.dialect.insert_orders(inserted, last_id, self.actor.at, number)
         if replaced:
             updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
-            yield from self._dialect.update_orders(updated, self._actor.at, number)
+            yield from self.dialect.update_orders(updated, self.actor.at, number)
 
     def _with_known_ids(
         self, orders: Sequence[Order]
@@ -153,7 +145,7 @@ class OrderImport:
         owners = yield from _find_owners(orders)
         wanted = [_named(order, owners) for order in orders]
         names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
-        found = yield from find_references(self._dialect, names)
+        found = yield from find_references(self.dialect, names)
         with_ids = [
             order._replace(id=found.references.get(name, UNASSIGNED))
             if order.id == UNASSIGNED and name not in found.shared
@@ -173,7 +165,7 @@ class OrderImport:
         given = {(order.account, order.reference): order.id for order in orders if order.id != UNASSIGNED}
         names = {(orders[place].account, orders[place].reference): None for place in places}
         numbers = [number for number in given.values() if number <= MAX_ASSIGNED_ID]
-        first = max(last, self._first_assigned - 1, *numbers) + 1
+        first = max(last, self.first_assigned - 1, *numbers) + 1
         if first + len(names) - 1 > MAX_ASSIGNED_ID:
             raise NoIdentifierLeft
         ids = dict(zip(names, range(first, first + len(names)), strict=True)) | given
@@ -185,10 +177,11 @@ class OrderImport:
 
     def _written_before(self, rows: Sequence[Row]) -> Work[Collection[int]]:
         """Those of the orders that earlier batches of the import have written."""
-        batches = yield Query(_BATCHES_OF, (self._import_id, [row[7] for row in rows if row[7] is not None]))
+        batches = yield Query(_BATCHES_OF, (self.import_id, [row[7] for row in rows if row[7] is not None]))
         return {row[2] for row in rows if (row[7],) in batches}
 
 
+@dataclass
 class _Batch:
     """Decides on each order of a batch, one after another.
 
@@ -198,27 +191,17 @@ class _Batch:
     `obstacles` are the stored orders that stand against others, by the identifiers of these.
     """
 
-    def __init__(
-        self,
-        rule: ImportRule,
-        owners: Mapping[str | None, int],
-        references: References,
-        placed: Iterable[int],
-        assigned: Collection[int],
-        own: Collection[int],
-        waiting: Collection[Named],
-    ) -> None:
-        self._rule = rule
-        self._owners = owners
-        self._references = references
-        self._placed = {*rule.placed, *placed}
-        self._assigned = assigned
-        self._own = own
-        self._waiting = waiting
-        self.obstacles: dict[int, Obstacle] = {}
+    rule: ImportRule
+    owners: Mapping[str | None, int]
+    references: References
+    placed: Collection[int]
+    assigned: Collection[int]
+    own: Collection[int]
+    waiting: Collection[Named]
+    obstacles: dict[int, Obstacle] = field(default_factory=dict)
 
     def completed(self, old: Order | None, incoming: Order) -> Order:
-        return kept_of(old, incoming, self._rule.correct_shipped)
+        return kept_of(old, incoming, self.rule.correct_shipped)
 
     def __call__(self, old: Order | None, incoming: Order) -> ImportOutcome:
         new = self.completed(old, incoming)
@@ -231,8 +214,8 @@ class _Batch:
 
     def _evaluated(self, old: Order | None, incoming: Order, new: Order) -> ImportOutcome:
         """The outcome whatever the reference; `new` is the incoming order with what is kept of the old one."""
-        outcome = evaluate_import(old, new, new.id in self._placed, self._rule.correct_shipped)
-        if outcome is ImportOutcome.PROTECTED and old is not None and self._rule.replace_placed:
+        outcome = evaluate_import(old, new, new.id in self.placed, self.rule.correct_shipped)
+        if outcome is ImportOutcome.PROTECTED and old is not None and self.rule.replace_placed:
             same = old.account == incoming.account and old.reference in (None, incoming.reference)
             return ImportOutcome.REPLACED if same else ImportOutcome.OTHER_PLACED
         return outcome
@@ -243,34 +226,34 @@ class _Batch:
         named = self._owned_reference(new)
         if named == before:
             return True  # what two orders have had since 1.0 stays
-        if named in self._references.busy:
+        if named in self.references.busy:
             return False
-        first = self._references.move(new.id, before, named)
+        first = self.references.move(new.id, before, named)
         if first != new.id:
             self.obstacles[new.id] = Obstacle(first, new.account, new.reference)
         return first == new.id
 
     def _refusal(self, old: Order | None, new: Order) -> ImportOutcome | None:
         """Why the order is not imported whatever it has, if there is a reason."""
-        if new.account is not None and new.account not in self._owners:
+        if new.account is not None and new.account not in self.owners:
             return ImportOutcome.UNKNOWN_ACCOUNT
         if new.id == UNASSIGNED:
             return ImportOutcome.AMBIGUOUS
-        if new.id in self._own:
+        if new.id in self.own:
             return ImportOutcome.TAKEN
         if old is not None:
             return None
-        if self._rule.update_only:
+        if self.rule.update_only:
             return ImportOutcome.MISSING
-        if new.id in self._assigned:
-            return ImportOutcome.REFERENCE_IN_USE if _named(new, self._owners) in self._waiting else None
-        return ImportOutcome.RESERVED if new.id >= self._rule.reserved_from > 1 else None
+        if new.id in self.assigned:
+            return ImportOutcome.REFERENCE_IN_USE if _named(new, self.owners) in self.waiting else None
+        return ImportOutcome.RESERVED if new.id >= self.rule.reserved_from > 1 else None
 
     def _owned_reference(self, order: Order) -> Named | None:
         """The owner that an import names and the reference, which no other order of this owner may have."""
-        if order.account not in self._owners or order.reference is None:
+        if order.account not in self.owners or order.reference is None:
             return None
-        return self._owners[order.account], order.reference
+        return self.owners[order.account], order.reference
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
