@@ -158,10 +158,9 @@ def _find_accounts(changes: Sequence[OrderChange], rows: Iterable[Row]) -> Work[
     owners = sorted({row[4] for row in rows if row[4] is not None})
     if not names and not owners:
         return {}
-    conditions = [("id = ANY(%s::bigint[])", (owners,))] + ([(f"name IN {marks(names)}", names)] if names else [])
-    where = " OR ".join([text for text, _ in conditions])
-    parameters = [value for _, values in conditions for value in values]
-    return dict((yield Query(f"SELECT id, name FROM petstore.accounts WHERE {where}", parameters)))
+    named = f" OR name IN {marks(names)}" if names else ""
+    sql = f"SELECT id, name FROM petstore.accounts WHERE id = ANY(%s::bigint[]){named}"
+    return dict((yield Query(sql, (owners, *names))))
 
 
 def _written(

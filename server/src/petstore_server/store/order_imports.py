@@ -73,8 +73,8 @@ class OrderImport:
         unassigned, waiting, ambiguous = list[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
         if by_reference:
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
-            without_id = [place for place, order in enumerate(orders) if order.id == UNASSIGNED]
-            unassigned = [place for place in without_id if place not in ambiguous]
+            without_id = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
+            unassigned = sorted(without_id.difference(ambiguous))
             repeated = {*repeated}.difference(ambiguous)
         rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
@@ -143,20 +143,15 @@ class OrderImport:
         stay UNASSIGNED: several have the reference.
         """
         owners = yield from _find_owners(orders)
-        wanted = [_named(order, owners) for order in orders]
-        names = {name for name, order in zip(wanted, orders, strict=True) if order.id == UNASSIGNED}
-        found = yield from find_references(self.dialect, names)
-        with_ids = [
-            order._replace(id=found.references.get(name, UNASSIGNED))
-            if order.id == UNASSIGNED and name not in found.shared
-            else order
-            for name, order in zip(wanted, orders, strict=True)
-        ]
-        ambiguous = {
-            place: Obstacle(found.references[name], order.account, order.reference, found.shared[name])
-            for place, (name, order) in enumerate(zip(wanted, orders, strict=True))
-            if order.id == UNASSIGNED and name in found.shared
-        }
+        wanted = {place: _named(order, owners) for place, order in enumerate(orders) if order.id == UNASSIGNED}
+        found = yield from find_references(self.dialect, {*wanted.values()})
+        with_ids, ambiguous = list(orders), dict[int, Obstacle]()
+        for place, name in wanted.items():
+            order, first = orders[place], found.references.get(name, UNASSIGNED)
+            if name in found.shared:
+                ambiguous[place] = Obstacle(first, order.account, order.reference, found.shared[name])
+            else:
+                with_ids[place] = order._replace(id=first)
         return with_ids, found.busy_references, ambiguous
 
     def _with_new_ids(self, orders: Sequence[Order], places: Sequence[int]) -> Work[list[Order]]:

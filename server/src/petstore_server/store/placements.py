@@ -54,10 +54,9 @@ def _with_placed(
 ) -> PlacementKeys:
     """What was found, and the keys and references of new orders; `placed` is empty if no identifiers were left."""
     keys, references = dict(found.keys), dict(found.references)
-    for place, (key, (placement, _)) in enumerate(new.items()):
-        written = placed[place] if placed else ()
+    for (key, (placement, _)), written in zip(new.items(), placed, strict=False):
         keys[key] = placement.digest, *written
-        if written and placement.owned_reference is not None:
+        if placement.owned_reference is not None:
             references[placement.owned_reference] = written[0]
     return found._replace(keys=keys, references=references)
 
@@ -72,8 +71,6 @@ def _outcome(
         return IdempotencyKeyInUse()
     if key in known.keys:
         digest, *written = known.keys[key]
-        if not written:
-            return NoIdentifierLeft()
         is_replayed = new.get(key) is not request
         if is_replayed and digest != placement.digest:
             return IdempotencyKeyReused()
