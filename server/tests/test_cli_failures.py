@@ -69,7 +69,7 @@ ERRORS: list[tuple[BaseException, str, int]] = [
     (errors.OrderNotFound(1), "order_not_found", 5),
     (errors.PetNotFound(), "pet_not_found", 5),
     (errors.AccountExists("x"), "account_exists", 6),
-    (errors.OrderAlreadyShipped(1), "order_already_shipped", 6),
+    (errors.OrderAlreadyShipped(1, "can no longer be cancelled; do not retry"), "order_already_shipped", 6),
     (errors.InvalidInput("Wrong."), "invalid_input", 2),
     (errors.StoreUnusable("Gone."), "store_unusable", 1),
     (errors.ServiceUnavailable("the disk is full"), "service_unavailable", 1),

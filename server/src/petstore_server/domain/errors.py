@@ -116,23 +116,17 @@ class OrderConflict(Conflict):
 
 
 class OrderAlreadyShipped(OrderConflict):
-    """`consequence` completes the message for the change that was asked for."""
+    """The second value completes the message for the change that was asked for."""
 
     code = "order_already_shipped"
     message = "Order {} has already shipped and {}."
 
-    def __init__(self, order_id: int, consequence: str = "can no longer be cancelled; do not retry") -> None:
-        super().__init__(order_id, consequence)
-
 
 class OrderAlreadyCancelled(OrderConflict):
-    """`consequence` completes the message for the change that was asked for."""
+    """The second value completes the message for the change that was asked for."""
 
     code = "order_already_cancelled"
     message = "Order {} is already cancelled{}."
-
-    def __init__(self, order_id: int, consequence: str = "; nothing is left to do") -> None:
-        super().__init__(order_id, consequence)
 
 
 class OrderNotShipped(OrderConflict):
@@ -171,13 +165,10 @@ class NoIdentifierLeft(DomainError):
 
 
 class ReferenceInUse(Conflict):
-    """An order of the same owner, whose id is the value, has this reference (D21). `step` says what to do."""
+    """An order of the same owner, whose id is the first value, has this reference (D21). The second says what to do."""
 
     code = "reference_in_use"
-
-    def __init__(self, order_id: int, step: str = "if it is the same order, do not place it again") -> None:
-        self.message = f"Order {{}} already has this reference; {step}."
-        super().__init__(order_id)
+    message = "Order {} already has this reference; {}."
 
 
 class IdempotencyKeyReused(DomainError):

@@ -121,9 +121,9 @@ def _text_end(status: str, updated_at: int, created_at: int) -> str:
 
 def _cancel(order: Order) -> Order:
     if order.status is Status.SHIPPED:
-        raise errors.OrderAlreadyShipped(order.id)
+        raise errors.OrderAlreadyShipped(order.id, "can no longer be cancelled; do not retry")
     if order.status is Status.CANCELLED:
-        raise errors.OrderAlreadyCancelled(order.id)
+        raise errors.OrderAlreadyCancelled(order.id, "; nothing is left to do")
     return Order(*order[:5], Status.CANCELLED, *order[6:])  # `_replace` takes twice as long
 
 

@@ -6,7 +6,7 @@ there is no queue, and an order that changes again while a receiver is down is d
 
 import hmac
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -246,8 +246,3 @@ class SigningSecrets:
 
 def _signature(secret: bytes, signed: bytes) -> str:
     return "v1," + b64encode(hmac.digest(secret, signed, "sha256")).decode()
-
-
-def statuses_text(statuses: Sequence[Status]) -> str:
-    """Statuses as one text, for the store."""
-    return " ".join(statuses)

@@ -22,7 +22,6 @@ from petstore_server.domain.webhooks import (
     Webhook,
     WebhookState,
     rotate,
-    statuses_text,
 )
 from petstore_server.store.audit import as_json, record
 from petstore_server.store.engine import Part, snapshot, transaction
@@ -340,7 +339,7 @@ def _update(action: str, before: Webhook, after: Webhook, actor: Actor) -> Work[
 def _values(webhook: Webhook) -> Row:
     place = webhook.history, *webhook.position, webhook.replay, webhook.generation, webhook.previous_until
     state = webhook.next_at, webhook.failures, webhook.failing_since, webhook.delivered_at
-    chosen = webhook.url, statuses_text(webhook.statuses), str(webhook.state)
+    chosen = webhook.url, " ".join(webhook.statuses), str(webhook.state)
     return *chosen, *place, *state, as_json(webhook.attempts)
 
 

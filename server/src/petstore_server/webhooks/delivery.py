@@ -22,7 +22,6 @@ from petstore_server.domain.webhooks import (
     attempted,
     history_of,
     message_id,
-    statuses_text,
 )
 from petstore_server.store import Store
 from petstore_server.store.search import position_of
@@ -180,7 +179,7 @@ class Deliveries:
             else:
                 going_on = await self._skip(webhook, found)
                 if found == webhook.position:
-                    self._nothing[webhook.id, webhook.history, found, statuses_text(webhook.statuses)] = last
+                    self._nothing[webhook.id, webhook.history, found, " ".join(webhook.statuses)] = last
 
     def _goes_on(self) -> bool:
         """Whether a delivery keeps its place for one more message."""
