@@ -171,7 +171,7 @@ def test_the_examples_of_errors_say_what_the_service_says() -> None:
     for other in later:
         assert second[other.code]["value"]["message"] == other().message
     for failure in (
-        ReferenceInUse(1003, "if it is the same order, do not place it again"),
+        ReferenceInUse(1003),
         OrderNotShipped(7, "pending"),
         OrderAlreadyComplete(7),
         AccountMismatch(7),

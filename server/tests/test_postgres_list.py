@@ -47,7 +47,7 @@ def perform(connection: psycopg.Connection, work: Work[None]) -> None:
 
 def insert(connection: psycopg.Connection, *orders: Order) -> None:
     """Insert orders as the service does, in a transaction that goes on."""
-    perform(connection, dialect.insert_orders([(*order_row(order), None) for order in orders], orders[-1].id, 0.0, 1))
+    perform(connection, dialect.insert_orders([(*order_row(order), None) for order in orders], 0.0, 1))
 
 
 def replace(connection: psycopg.Connection, order: Order) -> None:

@@ -180,7 +180,7 @@ def _headers(failure: DomainError | RequestError, orders: bytes) -> bytes:
             return f"Allow: {allow}\r\n".encode()
         case RateLimitExceeded(values=(int(seconds),)):
             return b"Retry-After: %d\r\n" % seconds
-        case domain.ReferenceInUse(values=(int(order_id), _)):
+        case domain.ReferenceInUse(values=(int(order_id),)):
             return b"Location: %s%d\r\n" % (orders, order_id)
         case domain.ServiceUnavailable() | domain.IdempotencyKeyInUse() | server.TooManyConnections() | Overloaded():
             return b"Retry-After: 1\r\n"

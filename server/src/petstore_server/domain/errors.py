@@ -165,10 +165,13 @@ class NoIdentifierLeft(DomainError):
 
 
 class ReferenceInUse(Conflict):
-    """An order of the same owner, whose id is the first value, has this reference (D21). The second says what to do."""
+    """An order of the same owner, whose id is the value, has this reference (D21). `step` says what to do."""
 
     code = "reference_in_use"
-    message = "Order {} already has this reference; {}."
+
+    def __init__(self, order_id: int, step: str = "if it is the same order, do not place it again") -> None:
+        self.message = f"Order {{}} already has this reference; {step}."
+        super().__init__(order_id)
 
 
 class IdempotencyKeyReused(DomainError):

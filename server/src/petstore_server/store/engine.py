@@ -4,12 +4,13 @@ The classes of this package offer transactions (`statements.py`) as methods, whi
 `Accounts.create` is an example.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.damage import Damage
 from petstore_server.store.statements import Item, Result, Row, Work
 
@@ -60,14 +61,26 @@ class PlacementKeys(NamedTuple):
     `shared` are those that several orders of an owner have, and lead to the last of these.
     """
 
-    busy_keys: Collection[Named]
-    busy_references: Collection[Named]
     keys: Mapping[Named, Row]
     references: Mapping[Named, int]
     shared: Mapping[Named, int]
+    busy_keys: Collection[Named] = ()
+    busy_references: Collection[Named] = ()
+
+    @classmethod
+    def found(cls, keys: Iterable[Row], references: Collection[Row], *busy: Collection[Named]) -> "PlacementKeys":
+        """From rows of (account, key, digest, order, placement), and (owner, reference, first order, last order)."""
+        first, last = ({row[:2]: row[place] for row in references} for place in (2, 3))
+        shared = {named: order_id for named, order_id in last.items() if order_id != first[named]}
+        return cls({row[:2]: row[2:] for row in keys}, first, shared, *busy)
 
 
-NO_KEYS = PlacementKeys((), (), {}, {}, {})
+NO_KEYS = PlacementKeys({}, {}, {})
+
+
+def last_assigned(rows: Sequence[Row]) -> int:
+    """The largest identifier that counts as assigned of rows of orders, ascending by id; 0 without one."""
+    return next((row[0] for row in reversed(rows) if row[0] <= MAX_ASSIGNED_ID), 0)
 
 
 class Dialect(Protocol):
@@ -123,10 +136,10 @@ class Dialect(Protocol):
         status is written.
         """
 
-    def insert_orders(self, rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
+    def insert_orders(self, rows: Sequence[Row], now: float, batch: int) -> Work[None]:
         """Insert new orders of a batch, ascending by id: `records.order_row` and the owner. `now` is in Unix seconds.
 
-        Identifiers up to `last_id` count as assigned.
+        Identifiers up to `last_assigned` of the rows count as assigned.
         """
 
     def find_keys(self, keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:

@@ -1,9 +1,7 @@
 """Imported orders: which of a batch are created, replaced or refused, and what is written of them (D6, D21)."""
 
-from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor, Change
@@ -126,10 +124,8 @@ class OrderImport:
         previous = {row[2]: row[7] for row in rows if row[2] in changed}
         number = yield from add_batch(self.import_id, self.actor, Change(before, after), previous)
         if new:
-            assignable = bisect_right(new, MAX_ASSIGNED_ID, key=attrgetter("id"))
-            last_id = new[assignable - 1].id if assignable else 0
             inserted = [(*order_row(order), owners.get(order.account)) for order in new]
-            yield from self.dialect.insert_orders(inserted, last_id, self.actor.at, number)
+            yield from self.dialect.insert_orders(inserted, self.actor.at, number)
         if replaced:
             updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
             yield from self.dialect.update_orders(updated, self.actor.at, number)

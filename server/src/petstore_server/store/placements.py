@@ -78,7 +78,7 @@ def _outcome(
     if named in known.busy_references:
         return TryAgain("another program is placing an order with this reference")
     if named is not None and named in known.references:
-        return ReferenceInUse(known.references[named], "if it is the same order, do not place it again")
+        return ReferenceInUse(known.references[named])
     return NoIdentifierLeft()
 
 

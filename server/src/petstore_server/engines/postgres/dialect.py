@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
-from petstore_server.store.engine import Named, PlacementKeys
+from petstore_server.store.engine import Named, PlacementKeys, last_assigned
 from petstore_server.store.statements import Execute, Query, Row, Work
 
 epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
@@ -193,9 +193,8 @@ def change_orders(
         [(at,)] = yield Query(_CHANGE, [*values, *_columns(audit, 6)], last=True)
         return at, ()
     ids = [row[0] for row in created]
-    last_id = max((order_id for order_id in ids if order_id <= MAX_ASSIGNED_ID), default=0)
     subjects = [f"order:{order_id}" for order_id in ids]
-    parameters = [last_id, *values, None, *_columns(created, 8), *_columns(audit, 6), subjects]
+    parameters = [last_assigned(created), *values, None, *_columns(created, 8), *_columns(audit, 6), subjects]
     [(at, inserted)] = yield Query(_CREATE, parameters, last=True)
     return at, set(ids).difference(inserted)
 
@@ -204,8 +203,8 @@ def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> 
     yield Execute(_UPDATE, [batch, *_columns(rows, 8)])
 
 
-def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
-    yield Execute(_INSERT, [last_id, batch, *_columns(rows, 8)])
+def insert_orders(rows: Sequence[Row], now: float, batch: int) -> Work[None]:
+    yield Execute(_INSERT, [last_assigned(rows), batch, *_columns(rows, 8)])
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
@@ -219,13 +218,7 @@ def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) 
     results = yield [*locks, *used]
     busy = [_busy(names, rows) for names, rows in zip((keys, references), results[: len(locks)], strict=False)]
     keys_used, *found = results[len(locks) :]
-    return PlacementKeys(
-        busy[0],
-        busy[-1] if references else (),
-        {row[:2]: row[2:] for row in keys_used},
-        {row[:2]: row[2] for rows in found for row in rows},
-        {row[:2]: row[3] for rows in found for row in rows if row[3] != row[2]},
-    )
+    return PlacementKeys.found(keys_used, [row for rows in found for row in rows], *busy)
 
 
 def _busy(names: Sequence[Named], locks: Sequence[Row]) -> set[Named]:

@@ -14,7 +14,7 @@ from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, PLACE
 from petstore_server.engines.sqlite.connections import ENVIRONMENT, plain_words
 from petstore_server.store.audit import INSERT_ENTRY
-from petstore_server.store.engine import Named, PlacementKeys
+from petstore_server.store.engine import Named, PlacementKeys, last_assigned
 from petstore_server.store.statements import NOW, Execute, ExecuteMany, ExecuteRows, Query, Result, Row, Statement, Work
 
 epoch = history = "epoch"
@@ -101,8 +101,7 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
 def change_orders(
     changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
 ) -> Work[tuple[int, Collection[int]]]:
-    last_id = max([row[0] for row in created if row[0] <= MAX_ASSIGNED_ID], default=0)
-    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_assigned(created)))
     yield from _update(changed, change, at, None)
     if created:
         yield ExecuteMany(_INSERT, [(*row, at, change, 0, None) for row in created])
@@ -124,8 +123,8 @@ def _update(rows: Sequence[Row], change: int, at: int, batch: int | None) -> Wor
         yield ExecuteMany(_SET_OWNER, owners)
 
 
-def insert_orders(rows: Sequence[Row], last_id: int, now: float, batch: int) -> Work[None]:
-    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
+def insert_orders(rows: Sequence[Row], now: float, batch: int) -> Work[None]:
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_assigned(rows)))
     yield ExecuteMany(_INSERT, [(*row, at, change, 0, batch) for row in rows])
 
 
@@ -134,13 +133,7 @@ def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) 
     with_references = (yield Query(_USED_REFERENCES, (json.dumps(references),))) if references else []
     if without_owner := [reference for owner, reference in references if owner == NO_OWNER]:
         with_references += yield Query(_USED_WITHOUT_OWNER, (without_owner,))
-    return PlacementKeys(
-        (),
-        (),
-        {row[:2]: row[2:] for row in used},
-        {row[:2]: row[2] for row in with_references},
-        {row[:2]: row[3] for row in with_references if row[3] != row[2]},
-    )
+    return PlacementKeys.found(used, with_references)
 
 
 def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:
