@@ -103,12 +103,12 @@ _RENEW = f"UPDATE petstore.webhooks SET leased_until = {NOW} + CASE WHEN %s THEN
 _RELEASE = f"{_RENEW} WHERE lease = %s AND leased_until > {NOW}"
 _SUMMARY = f"""
     SELECT
-        coalesce(sum(CASE WHEN {_WORKS} THEN 1 ELSE 0 END), 0),
-        coalesce(sum(CASE WHEN state = '{WebhookState.STOPPED}' AND closed_at IS NULL THEN 1 ELSE 0 END), 0),
-        coalesce(sum(CASE WHEN state = '{WebhookState.PAUSED}' AND closed_at IS NULL THEN 1 ELSE 0 END), 0),
-        coalesce(sum(CASE WHEN {_WORKS} AND failing_since IS NOT NULL THEN 1 ELSE 0 END), 0),
+        count(CASE WHEN {_WORKS} THEN 1 END),
+        count(CASE WHEN state = '{WebhookState.STOPPED}' AND closed_at IS NULL THEN 1 END),
+        count(CASE WHEN state = '{WebhookState.PAUSED}' AND closed_at IS NULL THEN 1 END),
+        count(CASE WHEN {_WORKS} THEN failing_since END),
         min(CASE WHEN {_WORKS} THEN failing_since END),
-        coalesce(max(CASE WHEN attempts <> '[]' THEN 1 ELSE 0 END), 0),
+        count(CASE WHEN attempts <> '[]' THEN 1 END) > 0,
         max(delivered_at),
         min(CASE WHEN {_WORKS} THEN {_BEHIND_SINCE} END),
         count(*)
@@ -184,7 +184,7 @@ class Webhooks(Part):
         [(closed_at,)] = yield Query(condition, (webhook.account_id,))
         if closed_at is not None:
             raise AccountClosed(webhook.account)
-        count = "SELECT count(*), coalesce(sum(CASE WHEN account_id = %s THEN 1 ELSE 0 END), 0) FROM petstore.webhooks"
+        count = "SELECT count(*), count(CASE WHEN account_id = %s THEN 1 END) FROM petstore.webhooks"
         [(of_store, of_account)] = yield Query(count, (webhook.account_id,))
         if of_account >= MAX_WEBHOOKS_OF_ACCOUNT or of_store >= MAX_WEBHOOKS:
             raise TooManyWebhooks(MAX_WEBHOOKS_OF_ACCOUNT if of_account >= MAX_WEBHOOKS_OF_ACCOUNT else MAX_WEBHOOKS)
@@ -308,9 +308,7 @@ class Webhooks(Part):
     async def summary(self) -> WebhookSummary:
         """What metrics and checks report."""
         [row] = await self._engine.query(_SUMMARY, short=False)
-        active, stopped, paused, failing, since, attempted, *rest = row
-        numbers = int(active), int(stopped), int(paused), int(failing)
-        return WebhookSummary(*numbers, since, bool(attempted), *rest)
+        return WebhookSummary._make((*row[:5], bool(row[5]), *row[6:]))
 
     def _require_secret(self, digest: str) -> Work[None]:
         [(stored,)] = yield Query(f"{_DIGEST} FOR UPDATE")
