@@ -88,7 +88,7 @@ class Documents:
                 self._documents[version, below] = self._documents[below.replace("openapi", name),]
         for name in _GUIDE_PAGES:
             add("docs", name, read=partial(_guide_page, settings, name))
-        add("docs", "changelog.atom", read=partial(_feed, settings))
+        add("docs", "changelog.atom", read=lambda: changelog_feed(_guide_text("changelog"), settings.base_url))
         for name in _OWN_FILES:
             add("docs", name, read=(page / name).read_bytes)
         for name in _SWAGGER_FILES:
@@ -146,10 +146,6 @@ def changelog_feed(text: str, base_url: str | None) -> bytes:
     template = Template((files("petstore_server.api") / "page" / "changelog.atom").read_text("utf-8"), autoescape=True)
     docs = base_url and f"{base_url.removesuffix('/v1')}/docs"
     return str(template.render(entries=entries, docs=docs, html=_html)).encode()
-
-
-def _feed(settings: Settings) -> bytes:
-    return changelog_feed(_guide_text("changelog"), settings.base_url)
 
 
 def _guide_text(name: str) -> str:

@@ -3,9 +3,6 @@
 Errors propagate unchanged to the gate, which uses this table to turn them into responses.
 """
 
-import logging
-from collections.abc import Callable
-
 import msgspec
 
 from petstore_server.api.representation import body_response
@@ -134,19 +131,6 @@ _ERRORS: dict[int, tuple[type[DomainError | RequestError], ...]] = {
 STATUS = {error: status for status, errors in _ERRORS.items() for error in errors}
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
 
-
-def as_answered(
-    error: Exception, log: logging.Logger, event: str, context: Callable[[], dict[str, str | None]]
-) -> DomainError | RequestError:
-    """The error that the client gets. A defect, or an unusable store, is logged with the context of the request."""
-    if not isinstance(error, DomainError | RequestError) or type(error) not in STATUS:
-        log.error(event, extra=context(), exc_info=error)
-        return InternalError()
-    if isinstance(error, domain.ServiceUnavailable):
-        log.warning("store unavailable", extra={"reason": error.reason, **context()})
-    return error
-
-
 _NO_STORE = b"Cache-Control: no-store\r\n"  # 404, 405 and 410 are cacheable by default
 
 
@@ -161,7 +145,7 @@ def error_response(failure: DomainError | RequestError, *, of_order: bool = Fals
     return body_response((body,), len(body), "application/json", lines, status)
 
 
-def error_fields(failure: DomainError | RequestError) -> dict[str, object]:
+def error_fields(failure: DomainError) -> dict[str, object]:
     """The outcome of an operation of a batch that failed with an error in the table."""
     fields = {"status": STATUS[type(failure)], "code": failure.code, "message": failure.message}
     return fields | ({"orderId": failure.values[0]} if isinstance(failure, domain.ReferenceInUse) else {})

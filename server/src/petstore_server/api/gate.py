@@ -223,9 +223,13 @@ class Gate:
 
     def _error_response(self, call: Call, error: Exception) -> Response:
         """The response to an error; a defect, or an unusable store, is logged."""
-        failure = errors.as_answered(error, _log, "request failed", call.context)
-        call.code = failure.code
-        return errors.error_response(failure, of_order=bool(call.parameter))
+        if isinstance(error, domain.ServiceUnavailable):
+            _log.warning("store unavailable", extra={"reason": error.reason, **call.context()})
+        elif not isinstance(error, domain.DomainError | RequestError) or type(error) not in errors.STATUS:
+            _log.error("request failed", extra=call.context(), exc_info=error)
+            error = errors.InternalError()
+        call.code = error.code
+        return errors.error_response(error, of_order=bool(call.parameter))
 
     def _address(self, request: Request) -> str:
         return self.client_address(request.peer, request.headers)

@@ -159,13 +159,10 @@ def edit(
     """
 
     def apply(webhook: Webhook) -> Webhook:
-        changes: dict[str, Any] = {}
-        if (url, statuses) != (None, None) or start is not None:
+        given = {"url": url, "statuses": statuses}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if changes or start is not None:
             changes |= {"next_at": 0.0, "failures": 0}
-        if url is not None:
-            changes["url"] = url
-        if statuses is not None:
-            changes["statuses"] = statuses
         if start is not None:
             changes |= {"history": start[0], "position": start[1], "replay": webhook.replay + 1}
         if state is not None and state is not webhook.state:

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from petstore_server.api.errors import InvalidBody, as_answered, error_fields
+from petstore_server.api.errors import STATUS, InternalError, InvalidBody, error_fields
 from petstore_server.api.representation import body_response, etag_of, uncached
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2 import bodies
 from petstore_server.api.v2 import input as v2_input
 from petstore_server.api.v2.bodies import BatchItem
 from petstore_server.domain.changes import ChangedOrder, OrderChange, Put
-from petstore_server.domain.errors import InsufficientScope, ServiceUnavailable, UnknownAccount
+from petstore_server.domain.errors import DomainError, InsufficientScope, ServiceUnavailable, UnknownAccount
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import (
     CANCEL,
@@ -195,8 +195,12 @@ def _order_id(call: Call) -> int:
 
 def _failure(call: Call, error: Exception) -> str:
     """The result of an operation of a batch that failed, as JSON text; a defect, or an unusable store, is logged."""
-    failure = as_answered(error, _log, "operation failed", call.context)
-    return msgspec.json.encode(error_fields(failure)).decode()
+    if isinstance(error, ServiceUnavailable):
+        _log.warning("store unavailable", extra={"reason": error.reason, **call.context()})
+    elif not isinstance(error, DomainError) or type(error) not in STATUS:
+        _log.error("operation failed", extra=call.context(), exc_info=error)
+        error = InternalError()
+    return msgspec.json.encode(error_fields(error)).decode()
 
 
 def _transition(call: Call, item: BatchItem, now: Transition[Order]) -> Transition[Order] | Put:
