@@ -70,8 +70,8 @@ class PlacementKeys(NamedTuple):
     @classmethod
     def found(cls, keys: Iterable[Row], references: Collection[Row], *busy: Collection[Named]) -> "PlacementKeys":
         """From rows of (account, key, digest, order, placement), and (owner, reference, first order, last order)."""
-        first, last = ({row[:2]: row[place] for row in references} for place in (2, 3))
-        shared = {named: order_id for named, order_id in last.items() if order_id != first[named]}
+        first = {row[:2]: row[2] for row in references}
+        shared = {row[:2]: row[3] for row in references if row[3] != row[2]}
         return cls({row[:2]: row[2:] for row in keys}, first, shared, *busy)
 
 
