@@ -1,22 +1,26 @@
 """Transcripts of commands: Markdown with files, commands, and what these print. Each section is a test by itself.
 
 A block whose first line names a file, such as ```` ```csv orders.csv ````, is that file. In a block of `console` each
-line that begins with `$ ` is run in their directory: `petstore` in this process, other programs by `sh`. Below it are
-the lines that it writes to stdout and then to stderr, without identifiers of imports and the time, and its exit code
-in brackets unless that is 0. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of
-Debian.
+line that begins with `$ ` is run in their directory: `petstore`, with settings before it, in this process, as
+the operator ada at 2026-11-20T10:00:00Z; other programs by `sh`. Below it are the lines that it writes to stdout and
+then to stderr, without identifiers of imports and texts of secrets, and its exit code in brackets unless that is 0.
+Keys and webhooks have numbers in the order in which a section shows them: its first key is `key_000000000001`, also in
+its commands. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of Debian.
 
     python -m testing.transcripts    writes what the commands print now: read the difference before you commit it
 """
 
+import os
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import chdir
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from unittest.mock import patch
 
 from testing.cli import CommandLine
 from testing.documents import ROOT
@@ -28,7 +32,13 @@ _SECTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CONSOLE = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 _NEEDS = re.compile(r"<!-- needs: (.+?) -->")
-_CHANGES = ((re.compile(r"import-[0-9a-f]{12}"), "import-ID"), (re.compile(r"(?<=created at:    )\S+"), "NOW"))
+_CHANGES = (
+    (re.compile(r"import-[0-9a-f]{12}"), "import-ID"),
+    (re.compile(r"pso_(live|test)_[0-9A-Za-z]{33}"), r"pso_\1_TEXT"),
+    (re.compile(r"whsec_[\w+/=]{44}"), "whsec_TEXT"),
+)
+_IDENTIFIER = re.compile(r"\b(key|wh)_[0-9A-Za-z]{12}\b")
+_NOW = datetime(2026, 11, 20, 10, tzinfo=UTC).timestamp()
 
 
 class Section(NamedTuple):
@@ -46,14 +56,15 @@ class Section(NamedTuple):
 
     def replayed(self) -> str:
         """The text with what the commands print now."""
-        with TemporaryDirectory() as name, chdir(name):
+        as_ada = patch.dict(os.environ, {"SUDO_USER": "ada"})
+        with TemporaryDirectory() as name, chdir(name), patch("time.time", lambda: _NOW), as_ada:
             folder = Path(name)
             for data in ("shops", "exports"):
                 (folder / data).symlink_to(TESTS / "data" / data)
             for file, content in _FILE.findall(self.text):
                 (folder / file).write_text(content, "utf-8")
-            cli = CommandLine(folder / "store.db")
-            return _CONSOLE.sub(lambda block: "".join(_replayed(cli, block[1])), self.text)
+            cli, names = CommandLine(folder / "store.db"), dict[str, str]()
+            return _CONSOLE.sub(lambda block: "".join(_replayed(cli, names, block[1])), self.text)
 
 
 def sections(transcript: Path) -> list[Section]:
@@ -62,19 +73,25 @@ def sections(transcript: Path) -> list[Section]:
     return [Section(name, text, " ".join(_NEEDS.findall(text)).split()) for name, text in found]
 
 
-def _replayed(cli: CommandLine, block: str) -> Iterator[str]:
+def _replayed(cli: CommandLine, names: dict[str, str], block: str) -> Iterator[str]:
     for line in block.splitlines():
         if line.startswith("$ "):
-            yield f"{line}\n{_run(cli, line.removeprefix('$ '))}"
+            yield f"{line}\n{_run(cli, names, line.removeprefix('$ '))}"
 
 
-def _run(cli: CommandLine, command: str) -> str:
-    source, separator, own = command.rpartition("petstore ")
-    stdin = _shell(source.removesuffix(" | ")) if source else None
+def _run(cli: CommandLine, names: dict[str, str], command: str) -> str:
+    """Run a command; return what it prints. `names` has the name in the transcript of each identifier seen so far."""
+    before, separator, own = command.rpartition("petstore ")
     if not separator:
         return _shell(command).decode()
-    done = cli(*shlex.split(own), stdin=stdin)
+    pipe = before.endswith("| ")
+    settings = {} if pipe else dict(word.split("=", 1) for word in shlex.split(before))
+    for identifier, name in names.items():
+        own = own.replace(name, identifier)
+    done = cli(*shlex.split(own), stdin=_shell(before.removesuffix("| ")) if pipe else None, **settings)
     printed = "".join(f"{line}\n".lstrip("\n") for line in (done.out + done.err).splitlines())
+    printed = _IDENTIFIER.sub(lambda found: names.setdefault(found[0], f"{found[1]}_{len(names) + 1:012}"), printed)
+    printed = printed.replace(f"{Path.cwd()}/", "FOLDER/")
     for changes, shown in _CHANGES:
         printed = changes.sub(shown, printed)
     return printed + (f"[{done.code}]\n" if done.code else "")

@@ -141,61 +141,6 @@ def test_a_defect_shows_its_traceback_only_at_the_debug_level(
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["nosuch"], ["orders", "nosuch"], ["orders", "show"], ["orders", "list", "--nosuch"], ["keys", "show"]],
-)
-def test_wrong_usage_is_exit_code_2_and_one_object_with_json(cli: CommandLine, arguments: list[str]) -> None:
-    assert "Usage:" in cli(*arguments).err
-    cli(*arguments, "--json").fails(2, "usage")
-
-
-def test_a_missing_choice_lists_what_can_be_chosen_on_one_line(cli: CommandLine) -> None:
-    for command, missing in (("create", "option '--plan'"), ("set-plan", "argument 'PLAN'")):
-        message = f"Missing {missing}. Choose from: free, pro, business, enterprise"
-        assert message == cli("accounts", command, "acme", "--json").error()["message"]
-        assert cli("accounts", command, "acme").err.endswith(f"\n\npetstore: {message}\n")
-
-
-def test_a_misspelt_setting_is_one_line_that_suggests_the_closest_one(cli: CommandLine) -> None:
-    done = cli("orders", "list", PETSTORE_DATABASE_URI="x")
-    done.fails(2, "PETSTORE_DATABASE_URI", "did you mean PETSTORE_DATABASE_URL")
-    assert 1 == len(done.err.splitlines())
-
-
-@pytest.mark.parametrize(
-    "command", [["orders", "import", "{file}"], ["pets", "import", "{file}"], ["db", "restore", "{file}"]]
-)
-def test_a_file_to_read_that_does_not_exist_is_wrong_usage(
-    cli: CommandLine, tmp_path: Path, command: list[str]
-) -> None:
-    missing = str(tmp_path / "missing.csv")
-    assert f"File '{missing}' does not exist." in wrong_usage(cli, command, missing)
-    assert f"File '{tmp_path}' is a directory." in wrong_usage(cli, command, str(tmp_path))
-    assert "File '' does not exist" in wrong_usage(cli, command, "")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["orders", "export", "{file}"], ["orders", "import", "-", "--rejects", "{file}"], ["db", "backup", "{file}"]],
-)
-def test_a_file_to_write_in_a_directory_that_does_not_exist_is_wrong_usage(
-    cli: CommandLine, tmp_path: Path, command: list[str]
-) -> None:
-    missing = tmp_path / "missing"
-    advice = f"The directory {missing} does not exist; create it or choose another name."
-    assert advice in wrong_usage(cli, command, str(missing / "o.jsonl"))
-    assert f"File '{tmp_path}' is a directory." in wrong_usage(cli, command, str(tmp_path))
-    assert "The name of the file is empty" in wrong_usage(cli, command, "")
-
-
-def wrong_usage(cli: CommandLine, command: list[str], file: str) -> str:
-    """The message of a command that is refused because of the file."""
-    done = cli(*(part.format(file=file) for part in command), "--json")
-    done.fails(2, "usage")
-    return str(done.error()["message"])
-
-
-@pytest.mark.parametrize(
     "content", [b"this is text and not a database at" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
 )
 def test_a_file_that_is_not_a_store_is_one_line_that_names_it(cli: CommandLine, content: bytes) -> None:

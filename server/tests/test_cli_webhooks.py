@@ -73,22 +73,6 @@ def actions(cli: CommandLine, *options: str) -> list[tuple[str, str]]:
     return [(each["actor"], each["action"]) for each in entries if each["action"].startswith("webhook.")]
 
 
-def test_the_secret_of_a_new_webhook_is_the_only_line_on_stdout_and_is_shown_once(shop: CommandLine) -> None:
-    done = shop.must("webhooks", "create", "acme", HOOK, "--status", "cancelled", "--as", "ada", **SETTINGS)
-    assert re.fullmatch(r"whsec_[\w+/=]{44}\n", done.out)
-    [listed] = shop.must("webhooks", "list", "--json").json()
-    assert f"Webhook {listed['id']} of acme. Test it: petstore webhooks ping {listed['id']}\n" == done.err
-    created = {"account": "acme", "url": HOOK, "statuses": ["cancelled"], "state": "active", "lag": 0}
-    assert created.items() <= listed.items()
-    assert listed == shown(shop, listed["id"])
-    for command in (["list"], ["list", "acme"], ["show", listed["id"]]):
-        assert "whsec_" not in shop.must("webhooks", *command).out
-    assert [("operator:ada", "webhook.create")] == actions(shop)
-    table = shop.must("webhooks", "list").out
-    assert "https://192.0.2.1.example/hook " in table, "without the query, which may be a secret"
-    assert "query" not in table + shop.must("audit").out
-
-
 def test_a_webhook_of_an_account_with_its_own_orders_has_these_only(shop: CommandLine) -> None:
     created = create(shop)
     shop.must("orders", "import", "-", stdin=json.dumps({"id": 1}), **SETTINGS)
@@ -160,20 +144,6 @@ def test_a_webhook_is_paused_resumed_replayed_and_deleted_without_the_secret(sho
     done = [action for _, action in actions(shop, "--account", "acme")]
     assert "webhook.delete" == done[-1], "those of a deleted webhook are the account's as well"
     assert ("operator:ada", "webhook.edit") in actions(shop)
-
-
-def test_the_end_of_a_key_names_the_webhooks_that_go_on(shop: CommandLine) -> None:
-    first = shop.must("keys", "create", "acme", "--json").json()["id"]
-    revoked = shop.must("keys", "revoke", shop.must("keys", "create", "acme", "--json").json()["id"])
-    assert "" == revoked.err
-    paused = create(shop)["id"]
-    rotated = shop.must("keys", "rotate", first)
-    assert "\nacme has 1 webhook, which goes on: petstore webhooks list acme\n" in rotated.err
-    create(shop)
-    successor = shop.must("keys", "list", "--json").json()[-1]["id"]
-    assert "acme has 2 webhooks, which go on: petstore webhooks list acme\n" == shop.must("keys", "revoke", first).err
-    shop.must("webhooks", "pause", paused)
-    assert "acme has 1 webhook, which" in shop.must("keys", "revoke", successor).err
 
 
 def test_a_ping_shows_what_was_sent_and_what_came_back(shop: CommandLine, receiver: ThreadedReceiver) -> None:
@@ -266,48 +236,6 @@ def test_rotate_all_is_refused_while_a_server_runs_on_the_file(acme: CommandLine
         acme("webhooks", "rotate", "--all", "--yes", **SETTINGS).fails(
             6, "A server runs on this store", "stop the service"
         )
-
-
-@pytest.mark.parametrize("options", [[], ["wh_1", "--all"], ["--all", "--grace", "0"]])
-def test_rotate_takes_one_webhook_or_all(acme: CommandLine, options: list[str]) -> None:
-    acme("webhooks", "rotate", *options, **SETTINGS).fails(
-        2, "Give the ID of a webhook, with or without --grace, or --all."
-    )
-
-
-def test_what_needs_the_secret_says_that_it_is_missing(acme: CommandLine) -> None:
-    webhook = create(acme)["id"]
-    commands = (["create", "acme", HOOK], ["ping", webhook], ["rotate", webhook], ["rotate", "--all", "--yes"])
-    for command in commands:
-        acme("webhooks", *command).fails(2, MISSING)
-    assert "invalid_settings" == acme("webhooks", "ping", webhook, "--json").error()["code"]
-
-
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("http://shop.example/", "The URL is refused: it must begin with https://."),
-        ("https://10.0.0.1/", "The URL is refused: its address is not public."),
-        ("https://me:secret@shop.example/", "The URL is refused: it must have no user name or password"),
-    ],
-)
-def test_a_url_that_is_refused_is_explained(acme: CommandLine, url: str, problem: str) -> None:
-    public = {**SETTINGS, "PETSTORE_WEBHOOK_NETWORKS": ""}
-    acme("webhooks", "create", "acme", url, **public).fails(2, problem)
-    assert "secret" not in acme("webhooks", "create", "acme", url, **public).err.replace("PETSTORE_WEBHOOK_SECRET", "")
-
-
-def test_accounts_that_are_closed_or_do_not_exist_get_no_webhook(shop: CommandLine) -> None:
-    webhook = create(shop)["id"]
-    shop("webhooks", "create", "initech", HOOK, **SETTINGS).fails(5, "There is no account 'initech'")
-    shop("webhooks", "list", "initech").fails(5, "There is no account 'initech'")
-    shop.must("accounts", "close", "acme", "--yes")
-    shop("webhooks", "create", "acme", HOOK, **SETTINGS).fails(6, "The account 'acme' is closed")
-    assert "ended" == shown(shop, webhook)["state"]
-    ended = f"Webhook {webhook} has ended; delete it, and create another one."
-    for command in (["pause", webhook], ["resume", webhook], ["ping", webhook], ["rotate", webhook]):
-        shop("webhooks", *command, **SETTINGS).fails(6, ended)
-    shop.must("webhooks", "delete", webhook, "--yes")
 
 
 def test_without_its_driver_what_is_sent_says_what_to_install(

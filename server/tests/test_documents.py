@@ -384,7 +384,7 @@ def _shell(script: str, store: Path, **more: str) -> str:
 
 def test_the_tests_in_the_page_for_contributors_are_real_ones() -> None:
     shown = re.findall(
-        r"`(server/tests/\S+)`\):\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+        r"`(server/tests/\S+)`\):\n\n```\w+\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
     )
     assert 2 == len(shown)
     assert [] == [path for path, text in shown if text not in (ROOT / path).read_text()]

@@ -249,6 +249,19 @@ def test_a_user_who_is_not_root_may_write_where_other_users_can(command: str) ->
         writer.unharmed()
 
 
+def test_an_export_that_fails_leaves_what_it_would_have_replaced(cli: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    (folder / "orders.jsonl").write_text("the source of an import")
+    nowhere = f"sqlite:///{tmp_path}/nowhere.db"
+    cli("orders", "export", str(folder / "orders.jsonl"), "--force", PETSTORE_DATABASE_URL=nowhere).fails(1)
+    assert "the source of an import" == (folder / "orders.jsonl").read_text()
+    assert [folder / "orders.jsonl"] == list(folder.iterdir())
+    cli.must("orders", "export", str(folder / f"{'a' * 250}.csv"))  # shorter than the longest name
+    done = cli("orders", "export", "/proc/orders.csv")  # where no file can be created
+    done.fails(1, "petstore: /proc/orders.csv: No such file or directory.\n")
+
+
 def test_a_link_of_this_user_may_be_on_the_way(writer: Writer, tmp_path: Path) -> None:
     (tmp_path / "way").symlink_to("folder")
     writer.target = tmp_path / "way" / writer.target.name

@@ -1,4 +1,4 @@
-"""What operators see of imports: each section of the transcripts, command after command."""
+"""What operators see of commands: each section of the transcripts, command after command."""
 
 import pytest
 
