@@ -1,11 +1,12 @@
 """Transcripts of commands: Markdown with files, commands, and what these print. Each section is a test by itself.
 
 A block whose first line names a file, such as ```` ```csv orders.csv ````, is that file. In a block of `console` each
-line that begins with `$ ` is run in their directory: `petstore`, with settings before it, in this process, as
-the operator ada at 2026-11-20T10:00:00Z; other programs by `sh`. Below it are the lines that it writes to stdout and
-then to stderr, without identifiers of imports and texts of secrets, and its exit code in brackets unless that is 0.
-Keys and webhooks have numbers in the order in which a section shows them: its first key is `key_000000000001`, also in
-its commands. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs of Debian.
+line that begins with `$ ` is run in their directory: `petstore`, with settings before it and a pipe behind it, in this
+process, as the operator ada at 2026-11-20T10:00:00Z; other programs by `sh`. Below it are the lines that it writes to
+stdout and then to stderr, without the texts of secrets, and its exit code in brackets unless that is 0. Identifiers of
+keys and webhooks have numbers: the first that a section shows is `key_000000000001`, also in its commands, where
+`import-ID` is the last import. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs
+of Debian.
 
     python -m testing.transcripts    writes what the commands print now: read the difference before you commit it
 """
@@ -33,11 +34,11 @@ _FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CONSOLE = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE)
 _NEEDS = re.compile(r"<!-- needs: (.+?) -->")
 _CHANGES = (
-    (re.compile(r"import-[0-9a-f]{12}"), "import-ID"),
     (re.compile(r"pso_(live|test)_[0-9A-Za-z]{33}"), r"pso_\1_TEXT"),
     (re.compile(r"whsec_[\w+/=]{44}"), "whsec_TEXT"),
 )
-_IDENTIFIER = re.compile(r"\b(key|wh)_[0-9A-Za-z]{12}\b")
+_IDENTIFIER = re.compile(r"\b(?:(key|wh)_[0-9A-Za-z]{12}|import-[0-9a-f]{12})\b")
+_NO_PORTS = ["PETSTORE_PORT=0", "PETSTORE_ADMIN_PORT=0"]  # those of other programs would be seen
 _NOW = datetime(2026, 11, 20, 10, tzinfo=UTC).timestamp()
 
 
@@ -84,21 +85,28 @@ def _run(cli: CommandLine, names: dict[str, str], command: str) -> str:
     before, separator, own = command.rpartition("petstore ")
     if not separator:
         return _shell(command).decode()
+    own, _, reader = own.partition(" | ")
     pipe = before.endswith("| ")
-    settings = {} if pipe else dict(word.split("=", 1) for word in shlex.split(before))
-    for identifier, name in names.items():
+    settings = dict(word.split("=", 1) for word in (*_NO_PORTS, *([] if pipe else shlex.split(before))))
+    for identifier, name in reversed(names.items()):
         own = own.replace(name, identifier)
     done = cli(*shlex.split(own), stdin=_shell(before.removesuffix("| ")) if pipe else None, **settings)
-    printed = "".join(f"{line}\n".lstrip("\n") for line in (done.out + done.err).splitlines())
-    printed = _IDENTIFIER.sub(lambda found: names.setdefault(found[0], f"{found[1]}_{len(names) + 1:012}"), printed)
+    out = _shell(f"{reader} || true", done.out.encode()).decode() if reader else done.out
+    printed = "".join(f"{line}\n".lstrip("\n") for line in (out + done.err).splitlines())
+    printed = _IDENTIFIER.sub(lambda found: names.setdefault(found[0], _name(found, len(names) + 1)), printed)
     printed = printed.replace(f"{Path.cwd()}/", "FOLDER/")
     for changes, shown in _CHANGES:
         printed = changes.sub(shown, printed)
     return printed + (f"[{done.code}]\n" if done.code else "")
 
 
-def _shell(script: str) -> bytes:
-    return subprocess.run(["sh", "-ec", script], check=True, capture_output=True, timeout=PATIENCE).stdout
+def _name(identifier: re.Match[str], number: int) -> str:
+    return f"{identifier[1]}_{number:012}" if identifier[1] else "import-ID"
+
+
+def _shell(script: str, stdin: bytes = b"") -> bytes:
+    command = ["sh", "-ec", script]
+    return subprocess.run(command, input=stdin, check=True, capture_output=True, timeout=PATIENCE).stdout
 
 
 if __name__ == "__main__":

@@ -147,17 +147,6 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
         assert all(number in ids(everything) for number in expected)
 
 
-def test_an_orders_entries_include_the_imports_that_created_and_changed_it(petstore: CommandLine) -> None:
-    petstore.must("orders", "import", "-", stdin='{"id":8,"quantity":5}\n{"id":10}\n')
-    created, changed = petstore.must("audit", "--order", "8", "--json").json_lines()
-    assert ("import-1", None, {"created": True}) == (created["subject"], created["before"], created["after"])
-    assert ({}, {"quantity": 5}) == (changed["before"], changed["after"])
-    assert [created] == petstore.must("audit", "--order", "8", "--actor", "ann", "--json").json_lines()
-    assert [created] == petstore.must("audit", "--order", "7", "--json").json_lines()
-    [next_to_a_changed_one] = petstore.must("audit", "--order", "10", "--json").json_lines()
-    assert (None, {"created": True}) == (next_to_a_changed_one["before"], next_to_a_changed_one["after"])
-
-
 def test_an_import_is_one_entry_unless_its_batches_are_asked_for(petstore: CommandLine) -> None:
     rows = "".join(f'{{"id":{number},"quantity":1}}\n' for number in range(1_000, 9_000, 2))
     for text in (rows, rows.replace('"quantity":1', '"quantity":2')):

@@ -100,27 +100,6 @@ def test_usage_that_is_counted_in_redis_is_not_read_from_the_store(acme: Command
         assert 7 == acme.must("accounts", "show", "acme", "--json").json()["windows"][0]["used"]
 
 
-NO_REDIS = {"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"}
-NO_USAGE = (
-    "The usage cannot be read from Redis at redis://127.0.0.1:1/0 (Connection refused). "
-    "Check PETSTORE_REDIS_URL, and that Redis runs."
-)
-
-
-def test_usage_in_a_redis_that_is_down_is_left_out_and_names_it_without_the_password(acme: CommandLine) -> None:
-    done = acme("usage", "top", "--by", "share", "--json", **NO_REDIS)
-    done.fails(1)
-    assert {"code": "service_unavailable", "message": NO_USAGE} == done.error()
-    key = create_key(acme)
-    shown = acme.must("accounts", "show", "acme", "--json", **NO_REDIS).json()
-    assert {"windows": None, "usageProblem": NO_USAGE}.items() <= shown.items()
-    assert key["id"] == shown["keys"][0]["id"]
-    page = acme.must("accounts", "show", "acme", **NO_REDIS).out
-    assert NO_USAGE in " ".join(page.split())
-    assert key["id"] in page
-    assert None is acme.must("accounts", "show", "acme", "--json").json()["usageProblem"]
-
-
 def test_the_last_use_of_a_key_is_shown_as_an_hour(acme: CommandLine) -> None:
     key_id, hour = create_key(acme)["id"], 1_795_345_200
     save(acme, {}, [], Activity({}, {}, {key_id: hour}))
@@ -143,17 +122,3 @@ def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandL
         done = acme("keys", "find", stdin=stdin)
         assert (code, "") == (done.code, done.out)
         assert "pso_live_" not in done.err
-
-
-def test_the_remedy_that_doctor_gives_for_an_expiring_key_works(acme: CommandLine) -> None:
-    old = create_key(acme, "--expires", "1h")
-
-    def remedies() -> list[str]:
-        found = acme("doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0").json()
-        return [result["remedy"] for result in found if result["check"] == "keys"]
-
-    (remedy,) = remedies()
-    command = f"keys rotate {old['id']} --expires 90d"
-    assert f"Replace it by a new one. petstore {command}" == remedy
-    acme.must(*command.split())
-    assert [] == remedies()

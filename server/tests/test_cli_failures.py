@@ -47,22 +47,6 @@ def test_every_command_explains_itself_with_an_example_and_takes_json(path: tupl
     assert ("--json" in text) == (path != ("serve",))
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        (
-            "accounts create",
-            "free 60 requests per minute and 1000 per day, pro 300 and 10000, business 1000 and 100000.",
-        ),
-        ("keys create", "Default: orders:read, orders:cancel, pets:read."),
-        ("console", "for 5 minutes."),
-        ("console", "after 12 hours"),
-    ],
-)
-def test_help_states_limits_lifetimes_and_default_scopes(path: str, text: str, cli: CommandLine) -> None:
-    assert text in " ".join(cli.must(*path.split(), "--help").out.split())
-
-
 ERRORS: list[tuple[BaseException, str, int]] = [
     (errors.AccountNotFound("x"), "account_not_found", 5),
     (errors.InvalidOrderId(), "invalid_order_id", 2),
@@ -104,6 +88,7 @@ def test_every_error_has_a_code_a_line_and_an_exit_code(
         (errors.AccountNotFound("x"), ["accounts", "list"]),
         (errors.KeyNotFound("x"), ["keys", "list"]),
         (errors.KeyNotUsable("x", "revoked"), ["keys", "create"]),
+        (errors.TooManyKeys("x", 2, 2), ["keys", "list"]),
         (errors.DamagedRecord(1), ["db", "check"]),
         (errors.NoStore("There is no store."), ["db", "migrate"]),
         (errors.StoreOutdated("It is old."), ["db", "migrate"]),
@@ -113,7 +98,7 @@ def test_every_error_has_a_code_a_line_and_an_exit_code(
 def test_a_failure_names_the_command_that_helps(error: errors.DomainError, command: list[str]) -> None:
     message = explain(error).message
     assert message.startswith(error.message)
-    assert f"`petstore {' '.join(command)}`" in message
+    assert re.search(f"`petstore {' '.join(command)}[ `]", message)
     assert tuple(command) in COMMANDS
 
 
@@ -138,18 +123,6 @@ def test_a_defect_shows_its_traceback_only_at_the_debug_level(
     line = "internal error: ZeroDivisionError: a defect; run with PETSTORE_LOG_LEVEL=debug to see the traceback"
     assert f"petstore: {line}\n" == cli("accounts", "list").err
     assert "Traceback" in cli("accounts", "list", PETSTORE_LOG_LEVEL="debug").err
-
-
-@pytest.mark.parametrize(
-    "content", [b"this is text and not a database at" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
-)
-def test_a_file_that_is_not_a_store_is_one_line_that_names_it(cli: CommandLine, content: bytes) -> None:
-    cli.store.write_bytes(content)
-    for command in (["orders", "list"], ["accounts", "create", "acme", "--plan", "free"], ["db", "migrate"]):
-        done = cli(*command)
-        done.fails(1, str(cli.store))
-        assert 1 == len(done.err.splitlines()), done.err
-    assert content == cli.store.read_bytes()
 
 
 LEAKED = "pso_live_" + "Ab3" * 11

@@ -45,19 +45,6 @@ def save(
     asyncio.run(run())
 
 
-def test_without_requests_the_command_says_so(petstore: CommandLine) -> None:
-    assert "No requests in this period.\n" == petstore.must("usage", "acme").out
-    assert {"account": "acme", "by": "hour", "history": []} == petstore.must("usage", "acme", "--json").json()
-    assert "No accounts to show in this period.\n" == petstore.must("usage", "top").out
-
-
-def test_without_a_history_the_command_says_so(petstore: CommandLine) -> None:
-    for command in (("usage",), ("usage", "top")):
-        off = petstore.must(*command, PETSTORE_USAGE_HOURLY_RETENTION_DAYS="0", PETSTORE_USAGE_DAILY_RETENTION_DAYS="0")
-        assert "record no usage history" in off.err
-        assert "" == petstore.must(*command).err
-
-
 def test_the_usage_of_an_account_by_hour(petstore: CommandLine) -> None:
     save(petstore, "acme", UsageCounts(60, 5, 4, 3, 2))
     header, row = petstore.must("usage", "acme").out.splitlines()
@@ -139,10 +126,6 @@ def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
     assert "90.0%" in petstore.must("usage", "top", "--by", "share").out
 
 
-def test_an_unknown_account_is_not_found(petstore: CommandLine) -> None:
-    petstore("usage", "unknown").fails(5)
-
-
 def test_an_account_shows_what_it_uses_of_the_api_and_when_it_last_did(petstore: CommandLine) -> None:
     assert [] == petstore.must("accounts", "show", "acme", "--json").json()["uses"]
     assert "No use of the API is recorded." in petstore.must("accounts", "show", "acme").out
@@ -188,11 +171,6 @@ def test_a_terminal_shows_a_bar_for_each_period(
         return
     assert 10 <= room <= 30
     assert (round(room * 0.75), round(room * 0.25)) == (first.count("█"), second.count("█"))
-
-
-def test_the_help_names_the_commands_and_the_options_of_the_one_that_runs_without_a_name(petstore: CommandLine) -> None:
-    shown = petstore.must("usage", "--help").out
-    assert all(named in shown for named in ("top", "show", "--since WHEN", "--by day"))
 
 
 def test_the_accounts_that_have_used_an_operation_are_listed_with_the_hour_of_their_last_use(

@@ -8,7 +8,6 @@ import re
 import signal
 from collections import defaultdict
 from contextlib import suppress
-from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 from unittest.mock import AsyncMock
@@ -240,35 +239,6 @@ async def test_imports_are_listed_page_by_page(store: Store) -> None:
     assert None is (await store.imports.page(7)).next
     ours = await store.imports.page(3, None, "operator:ada")
     assert (4, ["import-6", "import-4", "import-2"]) == (ours.total, [run.id for run in ours.imports])
-
-
-def test_the_command_line_shows_what_became_of_an_import(tmp_path: Path) -> None:
-    cli, file = CommandLine(tmp_path / "store.db"), tmp_path / "shop orders.csv"
-    file.write_text("id,quantity\n1,2\n2,più\nx,1\n")
-    rejects = tmp_path / "rejects.jsonl"
-    cli("orders", "import", str(file), "--dry-run")
-    done = cli("orders", "import", str(file), "--json", "--rejects", str(rejects), "--as", "ada")
-    [listed] = cli.must("imports", "list", "--json").json()
-    shown = cli.must("imports", "show", done.json()["import"], "--json").json()
-    assert listed == shown
-    expected = {"id": done.json()["import"], "kind": "orders", "file": "shop orders.csv", "actor": "operator:ada"}
-    expected |= {"state": "finished", "created": 1, "replaced": 0, "unchanged": 0, "rejected": 2, "rejectsKept": 2}
-    assert expected.items() <= shown.items()
-    assert done.json()["reasons"] == shown["reasons"]
-    assert "2,più" in rejects.read_text()
-    written = [json.loads(line) for line in rejects.read_text().splitlines()]
-    assert written == cli.must("imports", "show", shown["id"], "--rejects", "-").json_lines()
-    cli.must("imports", "show", shown["id"], "--rejects", str(tmp_path / "again"))
-    assert written == [json.loads(line) for line in (tmp_path / "again").read_text().splitlines()]
-    assert 6 == cli("imports", "show", shown["id"], "--rejects", str(tmp_path / "again")).code
-    cli.must("imports", "show", shown["id"], "--rejects", str(tmp_path / "again"), "--force")
-    text = cli.must("imports", "show", shown["id"]).out
-    assert ["shop orders.csv", "line 3: "] == [part for part in ("shop orders.csv", "line 3: ") if part in text]
-    assert "shop orders.csv" in cli.must("imports", "list").out
-    assert 2 == cli("imports", "list", "--limit", "9" * 20).code
-    assert [] == cli.must("imports", "list", "--limit", "1", "--json").json()[1:]
-    missing = cli("imports", "show", "import-none", "--json")
-    assert (5, "import_not_found") == (missing.code, missing.error()["code"])
 
 
 async def test_the_name_of_the_file_may_hold_anything(store: Store) -> None:

@@ -10,7 +10,6 @@ import pytest
 from petstore_server.cli import importing
 from petstore_server.cli.importing import phrased
 from petstore_server.domain.imports import MAX_KEPT_REJECTS
-from petstore_server.domain.orders import ORDER_FIELDS
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
 from petstore_server.imports import rejects as rejects_module
@@ -19,8 +18,6 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault, Reject, Rejects
 from testing.cli import CommandLine
 from testing.import_files import read, reason_of
-
-OWN_NUMBER = "; give --map id=reference instead, if this is the shop's own number of the order"
 
 
 def imported_from(content: str | bytes, options: ReadOptions | str) -> tuple[list[int], list[Reject]]:
@@ -55,18 +52,6 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
         outcome = str(error)
     rejected, refused = (0, 1), "The file is not an array of records: it is nested too deeply."
     assert outcome in ((rejected,) if depth < 900 else (rejected, refused))  # it depends on the version of Python
-
-
-@pytest.mark.parametrize("file_format", ["csv", "jsonl"])
-def test_a_date_that_does_not_exist_is_rejected_among_those_that_do(file_format: str) -> None:
-    dates = {1: "2026-02-28T10:00:00Z", 2: "2026-02-30T10:00:00Z", 3: "2026-12-31T23:59:59Z"}
-    rows = {
-        "csv": ["id,shipDate", *(f"{order_id},{date}" for order_id, date in dates.items())],
-        "jsonl": [f'{{"id":{order_id},"shipDate":"{date}"}}' for order_id, date in dates.items()],
-    }
-    imported, rejects = imported_from("\n".join(rows[file_format]), file_format)
-    assert [1, 3] == imported
-    assert ["shipDate"] == [reject.column for reject in rejects]
 
 
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
@@ -144,22 +129,6 @@ def test_a_bounded_check_ends_at_a_number_of_rows_whether_they_are_valid_or_not(
             assert (code, bounded) == (check().code, (done := check("--bounded")).code)
         assert "The file has more than 3,000 rows; `petstore orders import`" in done.error()["message"]
     assert [] == list(tmp_path.glob("petstore-scratch*"))
-
-
-def test_reasons_are_counted_by_their_column_and_problem() -> None:
-    names = ["a" * 60, "b" * 61, f"{'b' * 61}c"]
-    content = ['{"id":1', '{"id":', '{"id":"x1"}', "[]", '{"id":"\xff"}', *(f'{{"id":1,"{name}":1}}' for name in names)]
-    rejects = Rejects(phrase=phrased)
-    rejects.add(read("\n".join(content).encode("latin-1"), "jsonl").rejects)
-    other = f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}"
-    assert [
-        "2 rows: The row is not valid JSON: Input data was truncated, first in line 1",
-        f"line 3: id 'x1' is not a whole number in plain digits{OWN_NUMBER}.",
-        "line 4: The row is not a record: Expected `object`, got `array`.",
-        f"line 5: {files.NOT_UTF8.message[:-1]}; give --encoding NAME with that of the file, such as windows-1252.",
-        f"line 6: '{'a' * 60}' {other}; give --ignore-column {'a' * 60} to leave it out.",
-        f"2 rows: '{'b' * 60}…' {other}; give --ignore-column '*' to leave it out, first in line 7",
-    ] == list(rejects.summary())
 
 
 def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
