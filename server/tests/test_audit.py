@@ -5,7 +5,6 @@ import re
 import time
 from datetime import UTC, datetime
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,9 @@ from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.placements import Placement
 from petstore_server.operations.audit import entry_fields
 from testing.cli import CommandLine
+from testing.deployment import Deployment
 from testing.service import Service, bearer
-from testing.stores import opened
+from testing.stores import opened, opened_at
 
 ORDERS = "/v1/store/orders"
 
@@ -53,9 +53,9 @@ def now() -> float:
 
 
 @pytest.fixture
-def petstore(tmp_path: Path, now: float) -> CommandLine:
+def petstore(each_deployment: Deployment, now: float) -> CommandLine:
     """A store with two accounts, their keys, and changes two hours ago, each a minute after the one before."""
-    cli = CommandLine(tmp_path / "store.db")
+    cli = CommandLine(each_deployment)
     for name in ("acme", "globex"):
         cli.must("accounts", "create", name, "--plan", "free", "--as", "ann")
         cli.must("keys", "create", name, "--as", "bob")
@@ -64,7 +64,7 @@ def petstore(tmp_path: Path, now: float) -> CommandLine:
         return Actor(name, now - 7200 + number * 60, request_id)
 
     async def change() -> None:
-        async with opened(cli.store) as store:
+        async with opened_at(cli.url) as store:
             await store.orders.import_batch(
                 [Order(number) for number in range(1, 9)], "import-1", by("operator:ann", 0)
             )

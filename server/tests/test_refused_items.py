@@ -23,11 +23,11 @@ from petstore_server.operations.webhooks import WebhookService
 from petstore_server.runtime import backend as backend_module
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTask
-from petstore_server.store import Store
+from petstore_server.store import AccessVersion, Store
 from petstore_server.store.statements import Execute, Work
 from petstore_server.telemetry.logs import configure_logging
 from petstore_server.webhooks.addresses import Addresses
-from testing.cli import CommandLine
+from testing.cli import CommandLine, Done
 from testing.clock import Clock
 from testing.console import START, Browser, Console
 from testing.damage import Refusal, execute, refuse, set_record
@@ -53,6 +53,12 @@ def kinds(outcomes: Sequence[object]) -> list[type]:
 def expected(kind: type) -> list[type]:
     """Failures of the wrong items only."""
     return [StatementFailed if number in WRONG else kind for number in range(NUMBER)]
+
+
+async def run_command(stores: Stores, *arguments: str) -> Done:
+    """Run a command on the store, away from the loop of the test."""
+    cli = CommandLine(Path("unused.db"), make=False)
+    return await asyncio.to_thread(cli, *arguments, PETSTORE_DATABASE_URL=stores.url)
 
 
 def reference(number: int) -> str:
@@ -114,18 +120,14 @@ async def test_a_row_that_the_store_refuses_is_rejected_and_the_others_are_impor
     refuse(each_backend, "orders", BAD, how)
     rows = [f'{{"id":{number},"reference":"{"bad" if number == 1_500 else number}"}}' for number in range(3_000)]
     rows[2] = '{"id":"two"}'
-    (tmp_path / "orders.jsonl").write_text("\n".join(rows))
-    cli = CommandLine(tmp_path / "unused.db", make=False)
-    done = await asyncio.to_thread(
-        cli,
-        *("orders", "import", str(tmp_path / "orders.jsonl"), "--rejects", str(tmp_path / "rejects"), "--json"),
-        PETSTORE_DATABASE_URL=each_backend.url,
-    )
+    (file := tmp_path / "orders.jsonl").write_text("\n".join(rows))
+    rejected = tmp_path / "rejects"
+    done = await run_command(each_backend, "orders", "import", str(file), "--rejects", str(rejected), "--json")
     assert 3 == done.code, done.err
     counts = done.json()
     assert (2_998, 2) == (counts["created"], counts["rejected"])
     assert [] == await store.orders.find_many([2, 1_500])
-    rejects = [json.loads(line) for line in (tmp_path / "rejects").read_text().splitlines()]
+    rejects = [json.loads(line) for line in rejected.read_text().splitlines()]
     assert [3, 1_501] == [reject["line"] for reject in rejects]
     assert rejects[1]["reason"].startswith("The store refuses this: ")
     assert rows[1_500] == rejects[1]["raw"]
@@ -140,26 +142,18 @@ async def test_a_row_whose_order_is_damaged_in_the_store_is_rejected(
     await store.orders.import_batch([Order(number, 1) for number in range(20)], "import:1", BY)
     set_record(each_backend, 5, '{"id":3}')
     (tmp_path / "orders.csv").write_text("id,quantity\n" + "\n".join(f"{number},3" for number in range(25)))
-    cli = CommandLine(tmp_path / "unused.db", make=False)
-    for *options, counts in (("--dry-run", (5, 19, 1)), ((5, 19, 1),)):
-        done = await asyncio.to_thread(
-            cli,
-            *("orders", "import", str(tmp_path / "orders.csv"), "--json", *options),
-            PETSTORE_DATABASE_URL=each_backend.url,
-        )
+    for options in (["--dry-run"], []):
+        done = await run_command(each_backend, "orders", "import", str(tmp_path / "orders.csv"), "--json", *options)
         assert 3 == done.code, done.err
         found = done.json()
-        assert counts == (found["created"], found["replaced"], found["rejected"])
+        assert (5, 19, 1) == (found["created"], found["replaced"], found["rejected"])
         assert ["line 7: The stored record of order 5 is damaged."] == found["reasons"]
 
 
 async def test_a_pet_that_the_store_refuses_is_rejected(each_backend: Stores, store: Store, tmp_path: Path) -> None:
     refuse(each_backend, "pets", "new.id = 5", Refusal.STATEMENT)
     (tmp_path / "pets.csv").write_text("id\n" + "\n".join(map(str, range(20))))
-    cli = CommandLine(tmp_path / "unused.db", make=False)
-    done = await asyncio.to_thread(
-        cli, "pets", "import", str(tmp_path / "pets.csv"), "--json", PETSTORE_DATABASE_URL=each_backend.url
-    )
+    done = await run_command(each_backend, "pets", "import", str(tmp_path / "pets.csv"), "--json")
     assert (3, 19, 1) == (done.code, done.json()["created"], done.json()["rejected"])
 
 
@@ -168,17 +162,32 @@ async def test_an_import_whose_record_is_refused_fails_as_a_whole(
 ) -> None:
     refuse(each_backend, "imports", "new.created + new.rejected > 0", Refusal.STATEMENT)
     (tmp_path / "orders.csv").write_text("id\n1\n2\n")
-    cli = CommandLine(tmp_path / "unused.db", make=False)
-    done = await asyncio.to_thread(
-        cli, "orders", "import", str(tmp_path / "orders.csv"), PETSTORE_DATABASE_URL=each_backend.url
-    )
+    done = await run_command(each_backend, "orders", "import", str(tmp_path / "orders.csv"))
     assert (1, []) == (done.code, await store.orders.find_many([1, 2]))
     assert "The store refuses this: " in done.err
 
 
-def principal(account_id: int) -> Principal:
-    limits = Limits(1_000, 1_000)
-    return Principal(f"key_{account_id}", account_id, "zoo", Plan.FREE, limits, DEFAULT_SCOPES, None)
+class Counting:
+    """A backend that saves the usage of so many accounts."""
+
+    def __init__(self, store: Store, version: AccessVersion) -> None:
+        self.clock = Clock()
+        self._limiter, self.activity = MemoryLimiter(BanPolicy(), self.clock), UsageRecorder()
+        hooks = WebhookService(store, Addresses(), None)
+        self.backend = Backend(store, self._limiter, None, self.activity, version, hooks)
+
+    @classmethod
+    async def over(cls, store: Store, accounts: int) -> "Counting":
+        for number in range(1, accounts + 1):
+            await store.accounts.create(f"account {number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        return cls(store, await store.access_version())
+
+    def use(self, accounts: int) -> None:
+        """Count a request of each account."""
+        for number in range(1, accounts + 1):
+            limits = Limits(1_000, 1_000)
+            principal = Principal(f"key_{number}", number, "zoo", Plan.FREE, limits, DEFAULT_SCOPES, None)
+            self.activity.decided(principal, "listOrders", self._limiter.decide(principal))
 
 
 async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of_others(
@@ -187,39 +196,30 @@ async def test_usage_that_the_store_refuses_of_one_account_does_not_keep_that_of
     """It is lost, tried again after a while, and logged once in that time."""
     output = io.StringIO()
     configure_logging("info", output)
-    for number in range(1, 9):
-        await store.accounts.create(f"account {number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+    counting = await Counting.over(store, 8)
     for table in ("usage", "usage_history", "api_use"):
         refuse(each_backend, table, "new.account_id = 3", Refusal.STATEMENT)
-    clock = Clock()
-    local, activity = MemoryLimiter(BanPolicy(), clock), UsageRecorder()
-    version = await store.access_version()
-    backend = Backend(store, local, None, activity, version, WebhookService(store, Addresses(), None))
-
-    async def use() -> None:
-        for number in range(1, 9):
-            activity.decided(principal(number), "listOrders", local.decide(principal(number)))
-        await backend.save()
-
     for _ in range(5):
-        await use()
+        counting.use(8)
+        await counting.backend.save()
     assert {number: 5 for number in range(1, 9) if number != 3} == {
         account_id: usage.day.used for account_id, usage in (await store.usage.all()).items()
     }
-    hour = Granularity.HOUR.start(clock.now)
+    hour = Granularity.HOUR.start(counting.clock.now)
     for account_id in (1, 3, 8):
         saved = await store.usage.counts(account_id, hour, hour + HOUR, Granularity.HOUR)
         assert ([] if account_id == 3 else [5]) == [counts.admitted for counts in saved.values()]
-    assert [] == activity.pending(3)
+    assert [] == counting.activity.pending(3)
     await require_usable(store)
-    await backend.check()
+    await counting.backend.check()
     [line] = [json.loads(text) for text in output.getvalue().splitlines()]
     assert ("usage not saved", "error", "usage 3") == (line["event"], line["level"], line["first"])
     assert "Traceback" in line["exception"]
 
     execute(each_backend, "DROP TRIGGER refused" + ("" if each_backend.is_sqlite else " ON petstore.usage_history"))
     monkeypatch.setattr(backend_module, "monotonic", lambda: float("inf"))
-    await use()
+    counting.use(8)
+    await counting.backend.save()
     [counts] = (await store.usage.counts(3, hour, hour + HOUR, Granularity.HOUR)).values()
     assert 1 == counts.admitted
 
@@ -228,14 +228,8 @@ async def test_an_outage_in_the_middle_of_a_save_keeps_what_is_not_saved(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing counts twice."""
-    clock = Clock()
-    for number in range(1, 5):
-        await store.accounts.create(f"account {number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-    local, activity = MemoryLimiter(BanPolicy(), clock), UsageRecorder()
-    version = await store.access_version()
-    backend = Backend(store, local, None, activity, version, WebhookService(store, Addresses(), None))
-    for number in range(1, 5):
-        activity.decided(principal(number), "listOrders", local.decide(principal(number)))
+    counting = await Counting.over(store, 4)
+    counting.use(4)
     save, calls = store.usage.save, 0
 
     async def fail_at_first(*counted: Any) -> None:
@@ -249,9 +243,9 @@ async def test_an_outage_in_the_middle_of_a_save_keeps_what_is_not_saved(
 
     monkeypatch.setattr(store.usage, "save", fail_at_first)
     with pytest.raises(ServiceUnavailable):
-        await backend.save()
-    await backend.save()
-    hour = Granularity.HOUR.start(clock.now)
+        await counting.backend.save()
+    await counting.backend.save()
+    hour = Granularity.HOUR.start(counting.clock.now)
     counted = [await store.usage.counts(number, hour, hour + HOUR, Granularity.HOUR) for number in range(1, 5)]
     assert [1] * 4 == [counts.admitted for found in counted for counts in found.values()]
     assert {1, 2, 3, 4} == set(await store.usage.all())
@@ -261,19 +255,15 @@ async def test_a_save_goes_on_in_the_next_round_when_the_store_refuses_much(
     file_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with file_store.opened() as store:
-        clock = Clock()
-        await store.accounts.create("account 1", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-        local, activity = MemoryLimiter(BanPolicy(), clock), UsageRecorder()
-        version = await store.access_version()
-        backend = Backend(store, local, None, activity, version, WebhookService(store, Addresses(), None))
-        activity.decided(principal(1), "listOrders", local.decide(principal(1)))
+        counting = await Counting.over(store, 1)
+        counting.use(1)
         refuse(file_store, "usage", "1", Refusal.STATEMENT)
         with monkeypatch.context() as patch:
             patch.setattr(backend_module, "_SAVING_SECONDS", -1.0)
-            await backend.save()
-        assert [1] == [counts.admitted for _, counts in activity.pending(1)]
-        await backend.save()
-        assert [] == activity.pending(1)
+            await counting.backend.save()
+        assert [1] == [counts.admitted for _, counts in counting.activity.pending(1)]
+        await counting.backend.save()
+        assert [] == counting.activity.pending(1)
 
 
 async def test_a_background_task_whose_statement_is_refused_does_not_make_the_process_unready() -> None:
@@ -313,7 +303,7 @@ async def test_a_refused_request_is_a_logged_defect_for_its_client_only(
 
 
 async def test_an_operators_change_of_many_orders_names_the_one_that_is_refused(
-    each_backend: Stores, console: Console, browser: Browser, tmp_path: Path
+    each_backend: Stores, console: Console, browser: Browser
 ) -> None:
     store = console.store
     await store.orders.import_batch([Order(number, reference=reference(number)) for number in range(10)], "i", BY)
@@ -321,8 +311,7 @@ async def test_an_operators_change_of_many_orders_names_the_one_that_is_refused(
     await browser.get("/orders")
     page = await browser.submit("/orders/ship", {"order": [str(number) for number in range(5, 10)]})
     assert "Shipped 4 orders. Order 7 was not changed. The store refuses this: " in page
-    cli = CommandLine(tmp_path / "unused.db", make=False)
-    done = await asyncio.to_thread(cli, "orders", "cancel", "1", "7", "2", PETSTORE_DATABASE_URL=each_backend.url)
+    done = await run_command(each_backend, "orders", "cancel", "1", "7", "2")
     assert (1, "order 1: cancelled\norder 2: cancelled\n") == (done.code, done.out)
     assert "The store refuses this: " in done.err
 
