@@ -55,17 +55,6 @@ def test_an_option_is_never_taken_for_what_kubernetes_injects() -> None:
         read_settings({"PETSTORE_PORT": "9000"}, {"PETSTORE_PORT": "tcp://10.0.0.1:8080"})
 
 
-@pytest.mark.parametrize(
-    "name", ["PETSTORE_REDIS_PORT", "PETSTORE_SERVICE", "PETSTORE_SERVICE_HOSTS", "PETSTORE_PORT_TCP", "PETSTORE_PROT"]
-)
-def test_other_names_are_refused_and_in_a_pod_the_message_says_how_to_have_none_injected(name: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{name} is not a setting of this service; ") as outside:
-        read_settings({name: "6379"})
-    assert "ubernetes" not in str(outside.value)
-    with pytest.raises(SettingsError, match=r"If Kubernetes injected it .* enableServiceLinks: false in the pod\.$"):
-        read_settings({name: "6379", "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-
-
 DATABASE, SECRET_URL = "PETSTORE_DATABASE_URL", "postgresql://me:s3cr3t@db.internal/petstore"
 
 
@@ -112,94 +101,37 @@ def test_an_error_names_the_file_of_a_secret_and_never_its_content(
     assert "s3cr3t" not in str(caught.value)
 
 
-def test_a_secret_that_is_set_twice_or_is_itself_in_place_of_its_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=f"{DATABASE} and {DATABASE}_FILE are both set; remove one of them"):
-        read_settings({DATABASE: SECRET_URL, f"{DATABASE}_FILE": str(tmp_path / "url")})
-    for file in (SECRET_URL, "s3cr3t", "", "secrets/url"):
-        with pytest.raises(SettingsError, match=f"^{DATABASE}_FILE must be the absolute path of a file.$"):
-            read_settings({f"{DATABASE}_FILE": file})
-
-
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "url",
     [
-        ("PETSTORE_DATABASE_URL", "petstore.db"),
-        ("PETSTORE_DATABASE_URL", "mysql://x"),
-        ("PETSTORE_REDIS_URL", "localhost:6379"),
-        ("PETSTORE_DATABASE_URL", "sqlite:///"),
-        ("PETSTORE_DATABASE_URL", "postgresql://petstore@db1.example,db2..example:5432/petstore"),
-        ("PETSTORE_REDIS_URL", "redis://redis..example:6379/0"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:6379/abc"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:6379/1/2"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:6379/-1"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:6379/%31"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:6379/9999999"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:6379/0#1"),
-        ("PETSTORE_REDIS_URL", "redis://db.example:0/0"),
-        ("PETSTORE_REDIS_URL", "redis://one.example,two.example:6379/0"),
-        ("PETSTORE_REDIS_URL", "redis://db.example/1?db=2"),
-        ("PETSTORE_REDIS_URL", "redis://db.example?db=1&db=2"),
-        ("PETSTORE_REDIS_URL", "redis://db.example?db=one"),
-        ("PETSTORE_REDIS_URL", "redis://db.example/0?db="),
-        ("PETSTORE_REDIS_URL", "redis://db.example/0?decode_responses=true"),
-        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example:26379"),
-        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example/"),
-        ("PETSTORE_REDIS_URL", "redis+sentinel:///shop/0"),
-        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example,,two.example/shop/0"),
-        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example/shop/zero"),
-        ("PETSTORE_REDIS_URL", "redis+sentinel://one.example/shop/0/1"),
-        ("PETSTORE_REDIS_URL", "sentinel://one.example/shop/0"),
-        ("PETSTORE_REDIS_CA_FILE", "root.crt"),
-        ("PETSTORE_REDIS_CA_FILE", "/etc/petstore/root.crt"),
-        ("PETSTORE_REDIS_SENTINEL_PASSWORD", "s3cr3t"),
-        ("PETSTORE_REDIS_URL", "unix://run/redis.sock"),
-        ("PETSTORE_REDIS_URL", "unix://"),
-        ("PETSTORE_REDIS_URL", "unix:///run/redis.sock?db=-1"),
-        ("PETSTORE_CONSOLE_HOSTS", "10.0.0.9:8081"),
-        ("PETSTORE_CONSOLE_USER_HEADER", "X Forwarded"),
-        ("PETSTORE_CONSOLE_USER_HEADER", "Cookie"),
-        ("PETSTORE_CONSOLE_USER_HEADER", "X-Forwarded-Email"),
-        ("PETSTORE_CONSOLE_PROXIES", "proxy"),
-        ("PETSTORE_CONSOLE_PROXIES", "10.0.0.1"),
-        ("PETSTORE_CONSOLE_GROUPS_HEADER", "X-Groups:"),
-        ("PETSTORE_CONSOLE_GROUPS_HEADER", "X-Groups"),
-        ("PETSTORE_CONSOLE_ROLES", "viewer"),
-        ("PETSTORE_CONSOLE_ROLES", "viewer:"),
-        ("PETSTORE_CONSOLE_ROLES", "Admin:pets"),
-        ("PETSTORE_CONSOLE_ROLES", "root:*"),
-        ("PETSTORE_CONSOLE_ROLES", "viewer:*"),
-        ("PETSTORE_HOST", ""),
-        ("PETSTORE_HOST", "host..example"),
-        ("PETSTORE_ADMIN_HOST", "x" * 64),
-        ("PETSTORE_PORT", "8080 "),
-        ("PETSTORE_ENVIRONMENT", "prod"),
-        ("PETSTORE_BASE_URL", "https://petstore.example"),
-        ("PETSTORE_BASE_URL", "petstore.example/v1"),
-        ("PETSTORE_TRUSTED_PROXIES", "10.0.0.1/8"),
-        ("PETSTORE_TRUSTED_PROXIES", "proxy"),
-        ("PETSTORE_FORWARDED_HEADER", "X-Real-IP"),
-        ("PETSTORE_CONTACT", "call us"),
-        ("PETSTORE_CONTACT", "http://shop.example"),
-        ("PETSTORE_CONTACT", "https://shop.example/<script>"),
-        ("PETSTORE_BASE_URL", "https://me:secret@petstore.example/v1"),
-        ("PETSTORE_PETS_DEPRECATED_AT", "0001-01-01T00:00:00+14:00"),
-        ("PETSTORE_PETS_DEPRECATED_AT", "1969-12-31"),
-        ("PETSTORE_BAN_SECONDS", "two"),
-        ("PETSTORE_BAN_MAX_SECONDS", "60"),
-        ("PETSTORE_DRAIN_DELAY_SECONDS", "nan"),
-        ("PETSTORE_PETS_SUNSET", "soon"),
-        ("PETSTORE_PETS_SUNSET", "2020-01-01"),
-        ("PETSTORE_LOG_LEVEL", "loud"),
-        ("PETSTORE_ACCESS_LOG", "on"),
-        ("PETSTORE_USAGE_DAILY_RETENTION_DAYS", "0"),
-        ("PETSTORE_ACCESS_LOG", ""),
+        "redis://db.example:6379/abc",
+        "redis://db.example:6379/1/2",
+        "redis://db.example:6379/-1",
+        "redis://db.example:6379/%31",
+        "redis://db.example:6379/9999999",
+        "redis://db.example:6379/0#1",
+        "redis://db.example:0/0",
+        "redis://one.example,two.example:6379/0",
+        "redis://db.example/1?db=2",
+        "redis://db.example?db=1&db=2",
+        "redis://db.example?db=one",
+        "redis://db.example/0?db=",
+        "redis://db.example/0?decode_responses=true",
+        "redis+sentinel://one.example:26379",
+        "redis+sentinel://one.example/",
+        "redis+sentinel:///shop/0",
+        "redis+sentinel://one.example,,two.example/shop/0",
+        "redis+sentinel://one.example/shop/zero",
+        "redis+sentinel://one.example/shop/0/1",
+        "sentinel://one.example/shop/0",
+        "unix://run/redis.sock",
+        "unix://",
+        "unix:///run/redis.sock?db=-1",
     ],
 )
-def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: str, value: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read_settings({name: value})
-    assert name in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_redis_url_that_is_not_one_database_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^PETSTORE_REDIS_URL must be redis://HOST:PORT/0 with one host"):
+        read_settings({"PETSTORE_REDIS_URL": url})
 
 
 SIGN_IN = {"PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email", "PETSTORE_CONSOLE_PROXIES": "10.0.0.5"}
@@ -214,21 +146,6 @@ def test_the_roles_of_groups_are_read_in_their_order() -> None:
     assert ("x-forwarded-email", "x-forwarded-groups") == (settings.console_user_header, settings.console_groups_header)
     for role in Role:  # this table has its own list: settings know nothing of the domain
         assert ((role, None),) == read_settings(SIGN_IN | {"PETSTORE_CONSOLE_ROLES": f"{role}:*"}).console_roles
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"PETSTORE_CONSOLE_PROXIES": ""}, "PETSTORE_CONSOLE_USER_HEADER needs PETSTORE_CONSOLE_PROXIES"),
-        ({"PETSTORE_CONSOLE_USER_HEADER": ""}, "PETSTORE_CONSOLE_PROXIES needs PETSTORE_CONSOLE_USER_HEADER"),
-        ({"PETSTORE_CONSOLE_ROLES": "viewer:*,admin:ops"}, "names the group ops, which needs PETSTORE_CONSOLE_GROUPS"),
-        ({"PETSTORE_CONSOLE_GROUPS_HEADER": "x-forwarded-EMAIL"}, "must differ"),
-    ],
-)
-def test_settings_of_a_sign_in_by_a_proxy_that_lack_another_one_are_refused(more: dict[str, str], problem: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read_settings(SIGN_IN | more)
-    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -268,20 +185,6 @@ def test_a_redis_url_may_have_what_the_driver_reads_as_it_is_meant(url: str) -> 
 )
 def test_a_network_of_mapped_addresses_is_one_of_ipv4(text: str, networks: list[str]) -> None:
     assert networks == [str(each) for each in read_settings({"PETSTORE_TRUSTED_PROXIES": text}).trusted_proxies]
-
-
-@pytest.mark.parametrize(("text", "shown"), [("orders.db", "not a URL"), ("", "empty")])
-def test_a_value_without_a_scheme_is_not_called_a_url(text: str, shown: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read_settings({"PETSTORE_DATABASE_URL": text})
-    assert str(caught.value) == (
-        "PETSTORE_DATABASE_URL must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current "
-        f"directory, or postgresql://USER@HOST/NAME; it is {shown}."
-    )
-
-
-def test_every_setting_has_a_help_text() -> None:
-    assert all(setting.help.endswith(".") for setting in SETTINGS)
 
 
 @pytest.mark.parametrize(
