@@ -2,11 +2,11 @@
 
 A block whose first line names a file, such as ```` ```csv orders.csv ````, is that file. In a block of `console` each
 line that begins with `$ ` is run in their directory: `petstore`, with settings before it and a pipe behind it, in this
-process, as the operator ada at 2026-11-20T10:00:00Z; other programs by `sh`. Below it are the lines that it writes to
-stdout and then to stderr, without the texts of secrets, and its exit code in brackets unless that is 0. Identifiers of
-keys and webhooks have numbers: the first that a section shows is `key_000000000001`, also in its commands, where
-`import-ID` is the last import. `shops/` and `exports/` are those of the test data. `<!-- needs: jq -->` names programs
-of Debian.
+process, as the operator ada at 2026-11-20T10:00:00Z; `sql` executes a statement on the file of the store; other
+programs are run by `sh`. Below it are the lines that it writes to stdout and then to stderr, without the texts of
+secrets, and its exit code in brackets unless that is 0. Identifiers of keys and webhooks have numbers: the first that a
+section shows is `key_000000000001`, also in its commands, where `import-ID` is the last import. `shops/` and `exports/`
+are those of the test data. `<!-- needs: jq -->` names programs of Debian.
 
     python -m testing.transcripts    writes what the commands print now: read the difference before you commit it
 """
@@ -83,14 +83,17 @@ def _replayed(cli: CommandLine, names: dict[str, str], block: str) -> Iterator[s
 
 def _run(cli: CommandLine, names: dict[str, str], command: str) -> str:
     """Run a command; return what it prints. `names` has the name in the transcript of each identifier seen so far."""
+    for identifier, name in reversed(names.items()):
+        command = command.replace(name, identifier)
+    if command.startswith("sql "):
+        cli.execute(command.removeprefix("sql "))
+        return ""
     before, separator, own = command.rpartition("petstore ")
     if not separator:
         return _shell(command).decode()
     own, _, reader = own.partition(" | ")
     pipe = before.endswith("| ")
     settings = dict(word.split("=", 1) for word in (*_NO_PORTS, *([] if pipe else shlex.split(before))))
-    for identifier, name in reversed(names.items()):
-        own = own.replace(name, identifier)
     done = cli(*shlex.split(own), stdin=_shell(before.removesuffix("| ")) if pipe else None, **settings)
     out = _shell(f"{reader} || true", done.out.encode()).decode() if reader else done.out
     printed = "".join(f"{line}\n".lstrip("\n") for line in (out + done.err).splitlines())

@@ -1,18 +1,13 @@
 """`petstore accounts` and `petstore keys`: what operators see and what they get (D9–D12)."""
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
 
-from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key
-from petstore_server.domain.usage import NO_ACTIVITY, Activity, Usage
-from petstore_server.domain.windows import Count
 from petstore_server.engines.sqlite import lock_for_serving
 from testing.cli import CommandLine
-from testing.stores import opened
 
 OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 
@@ -20,29 +15,6 @@ OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 def create_key(cli: CommandLine, *options: str, **settings: str) -> dict[str, Any]:
     made: dict[str, Any] = cli.must("keys", "create", "acme", "--json", *options, **settings).json()
     return made
-
-
-def save(cli: CommandLine, usage: dict[int, Usage], bans: list[Ban], activity: Activity = NO_ACTIVITY) -> None:
-    async def run() -> None:
-        async with opened(cli.store) as store:
-            await store.usage.save(usage, bans, activity)
-
-    asyncio.run(run())
-
-
-def test_an_account_shows_what_its_windows_have_used(acme: CommandLine) -> None:
-    key = create_key(acme)
-    now = int(time.time())
-    save(acme, {1: Usage(Count(now - 10, 7), Count(now - 90_000, 900))}, [Ban(key["id"], now, now + 600, 2)])
-    shown = acme.must("accounts", "show", "acme", "--json").json()
-    minute, day = shown["windows"]
-    assert minute.pop("reset").endswith("Z")
-    assert {"name": "minute", "used": 7, "limit": 60, "remaining": 53} == minute
-    assert {"name": "day", "used": 0, "limit": 1000, "remaining": 1000, "reset": None} == day  # it has ended
-    assert 2 == shown["keys"][0]["ban"]["level"]
-    page = acme.must("accounts", "show", "acme").out
-    assert shown["keys"][0]["ban"]["until"] in page
-    assert "minute  7     60     53" in page
 
 
 def test_a_new_key_is_the_only_line_of_stdout_and_then_stored_by_its_digest_and_shown_nowhere(
@@ -68,17 +40,6 @@ def test_a_new_key_is_the_only_line_of_stdout_and_then_stored_by_its_digest_and_
     assert key.encode() not in stored
 
 
-def test_a_ban_is_listed_and_lifted(acme: CommandLine) -> None:
-    banned, _free = create_key(acme), create_key(acme)
-    now = int(time.time())
-    save(acme, {}, [Ban(banned["id"], now, now + 600, 1)])
-    (listed,) = acme.must("keys", "list", "--banned", "--json").json()
-    assert banned["id"] == listed["id"]
-    assert None is acme.must("keys", "unban", banned["id"], "--json").json()["ban"]
-    assert [] == acme.must("keys", "list", "--banned", "--json").json()
-    acme("keys", "unban", banned["id"], "--json").fails(6, "key_not_banned")
-
-
 @pytest.mark.parametrize("at", [1e18, -1e18, float("inf")])
 def test_listings_never_fail_on_a_time_that_the_store_holds(acme: CommandLine, at: float) -> None:
     key = create_key(acme)
@@ -92,22 +53,12 @@ def test_listings_never_fail_on_a_time_that_the_store_holds(acme: CommandLine, a
 
 def test_usage_that_is_counted_in_redis_is_not_read_from_the_store(acme: CommandLine) -> None:
     now = int(time.time())
-    save(acme, {1: Usage(Count(now - 10, 7), Count(now - 10, 7))}, [])
+    acme.execute("INSERT INTO usage VALUES (1, ?, 7, ?, 7)", now - 10, now - 10)
     with lock_for_serving(acme.store, shared=True):  # as a server with Redis does
         assert None is acme.must("accounts", "show", "acme", "--json").json()["windows"]
         assert "Set PETSTORE_REDIS_URL as for the server." in acme.must("accounts", "show", "acme").out
     with lock_for_serving(acme.store, shared=False):  # as a server without it does
         assert 7 == acme.must("accounts", "show", "acme", "--json").json()["windows"][0]["used"]
-
-
-def test_the_last_use_of_a_key_is_shown_as_an_hour(acme: CommandLine) -> None:
-    key_id, hour = create_key(acme)["id"], 1_795_345_200
-    save(acme, {}, [], Activity({}, {}, {key_id: hour}))
-    assert "2026-11-22T11:00:00Z" == acme.must("keys", "show", key_id, "--json").json()["lastUsedAt"]
-    assert "last used at: 2026-11-22T11:00Z" in " ".join(acme.must("keys", "show", key_id).out.split())
-    listed = acme.must("keys", "list").out
-    assert "  LAST USED (HOUR)  " in listed
-    assert "  2026-11-22T11:00Z  " in listed
 
 
 def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandLine) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 from collections import Counter
 from contextlib import redirect_stdout
 from types import SimpleNamespace
@@ -13,7 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from petstore_server.cli import output
+from petstore_server.cli import usage as cli_usage
 from petstore_server.cli.output import details, plural, printable, table, wrapped
+from petstore_server.domain.usage import Granularity
+from testing.cli import CommandLine
 
 COLUMNS = ("ID", "NOTE", "BANNED", "END")
 ROWS = [("key_1", "a note that is long", None, "2026-11-21"), ("key_22", None, None, None)]
@@ -129,3 +133,25 @@ def test_a_closed_stderr_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 keys"), (1, "1 key"), (2, "2 keys")])
 def test_nouns_agree_with_their_number(count: int, text: str) -> None:
     assert text == plural(count, "key")
+
+
+@pytest.mark.parametrize("account", [["acme"], []])
+@pytest.mark.parametrize(("columns", "has_reasons"), [(80, False), (120, True), (60, False)])
+def test_a_terminal_shows_a_bar_for_each_period(
+    acme: CommandLine, monkeypatch: pytest.MonkeyPatch, account: list[str], columns: int, has_reasons: bool
+) -> None:
+    hour = Granularity.HOUR.start(time.time())
+    for start, *counts in ((hour - 3600, 60, 20, 2), (hour, 20, 0, 0)):
+        values = "(1, 3600, ?, 'listOrders', ?, ?, 0, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0)"
+        acme.execute(f"INSERT INTO usage_history VALUES {values}", start, *counts)
+    for module in (cli_usage, output):
+        monkeypatch.setattr(module, "terminal_width", lambda: columns)
+    header, first, second = acme.must("usage", *account).out.splitlines()
+    assert has_reasons == ("BANNED" in header)
+    assert max(map(len, (header, first, second))) <= columns
+    room = first.count("█") + first.count("░")
+    if columns == 60 and not account:
+        assert 0 == room  # the table needs all of it
+        return
+    assert 10 <= room <= 30
+    assert (round(room * 0.75), round(room * 0.25)) == (first.count("█"), second.count("█"))
