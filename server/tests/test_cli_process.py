@@ -236,36 +236,3 @@ def test_ctrl_c_at_a_question_is_an_interruption(cli: CommandLine, backup: str) 
     terminal.process.send_signal(signal.SIGINT)
     assert 130 == terminal.end()
     assert terminal.shown.endswith("? [y/N]: petstore: Interrupted.\r\n")
-
-
-def completions(cli: CommandLine, words: str, **settings: str) -> list[str]:
-    """What the shell offers for the last word."""
-    asked = {"_PETSTORE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = cli.must(**asked, **settings)
-    assert "" == done.err
-    return sorted(line.removeprefix("plain,") for line in done.out.split())
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_for_the_shell(cli: CommandLine, shell: str) -> None:
-    done = cli.must(_PETSTORE_COMPLETE=f"{shell}_source")
-    assert "" == done.err
-    assert f"_PETSTORE_COMPLETE={shell}_complete" in done.out
-
-
-def test_the_shell_completes_commands_options_and_choices(cli: CommandLine) -> None:
-    assert ["cancel", "complete"] == completions(cli, "petstore orders c")
-    assert ["enterprise"] == completions(cli, "petstore accounts set-plan acme e")
-    assert ["--grace"] == completions(cli, "petstore keys rotate --g")
-
-
-def test_the_shell_completes_account_names_and_key_ids(cli: CommandLine, tmp_path: Path) -> None:
-    missing = CommandLine(tmp_path / "missing.db", make=False)
-    assert [] == completions(missing, "petstore accounts show ac")
-    assert not missing.store.exists()
-    for name in ("acme", "acorn", "globex"):
-        cli.must("accounts", "create", name, "--plan", "free")
-    assert ["acme", "acorn"] == completions(cli, "petstore accounts suspend ac")
-    key = cli.must("keys", "create", "acme", "--json").json()["id"]
-    assert [key] == completions(cli, "petstore keys rotate key_")
-    assert [] == completions(cli, "petstore keys rotate key_", PETSTORE_PORT="many")

@@ -1,16 +1,17 @@
-"""One file never replaces itself: what an import does with a row whose order an earlier row of the file has."""
+"""Rows of one order: one file never replaces itself, and by `--split-lines` each line is an order of its own."""
 
+import json
 import random
 import re
 from pathlib import Path
 
 import pytest
 
-from petstore_server.imports import files, seen
+from petstore_server.imports import files, lines, seen
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.seen import SeenRows
 from testing.cli import CommandLine
-from testing.import_files import batches, generated
+from testing.import_files import batches, generated, read
 
 FORMS = {
     "csv": "id,quantity\n1,1\n2,1\n1,2\n1,1\n2,x\nx,9\n3,y\n3,1\n",
@@ -37,14 +38,40 @@ def test_a_row_that_differs_from_an_earlier_one_of_its_order_is_rejected_with_th
     assert f"{created}, 0 replaced, 5 rejected" in again.err
 
 
-@pytest.mark.parametrize("file_format", FORMS)
-def test_a_file_that_is_imported_again_changes_nothing_and_its_followers_get_no_event(
-    cli: CommandLine, file_format: str
+@pytest.mark.parametrize("rows", [1, 1000])
+@pytest.mark.parametrize("file_format", ["csv", "jsonl"])
+def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejected_one_counts(
+    monkeypatch: pytest.MonkeyPatch, file_format: str, rows: int
 ) -> None:
-    cli("orders", "import", "-", "--format", file_format, stdin=FORMS[file_format])
-    exported, changes = cli.must("orders", "export", "-").out, cli.must("audit", "--json").out
-    cli("orders", "import", "-", "--format", file_format, stdin=FORMS[file_format])
-    assert (exported, changes) == (cli.must("orders", "export", "-").out, cli.must("audit", "--json").out)
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)
+    content = "id,quantity,status,account\n1,1,shipped,acme\n2,1,,\n1,x,,acme\n1,3,pending,acme\n1,4,,\n2,,,\n"
+    if file_format == "jsonl":
+        names, *cells = [line.split(",") for line in content.splitlines()]
+        records = [
+            {name: int(cell) if cell.isdigit() else cell for name, cell in zip(names, row, strict=True) if cell}
+            for row in cells
+        ]
+        content = "\n".join(map(json.dumps, records))
+    found = read(content.encode(), ReadOptions(file_format, split_lines=True))
+    assert [
+        ("acme", None, 1, "shipped"),
+        (None, None, 1, "pending"),
+        ("acme", "1/3", 3, "pending"),
+        (None, None, 4, "pending"),
+        (None, "2/2", None, "pending"),
+    ] == [(order.account, order.reference, order.quantity, order.status) for order in found.orders]
+    assert ["quantity"] == [reject.column for reject in found.rejects]
+
+
+def test_lines_that_are_too_far_apart_are_rejected(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(lines.OrderLines.ended, "__defaults__", (2,))
+    rows = "reference,quantity\nA,1\nB,1\nA,2\nC,1\nD,1\nA,3\nA,4\n"
+    done = cli("orders", "import", "-", "--format", "csv", "--split-lines", stdin=rows).err
+    assert "5 created, 0 unchanged, 0 replaced, 2 rejected" in done
+    assert "2 rows: Order A is also in line 2; sort the file by order: at most 10,000 orders are between" in done
+    listed = cli.must("orders", "list", "--json").json_lines()
+    assert [1, 1, 1, 1, 2] == sorted(order["quantity"] for order in listed)
 
 
 def test_rows_are_known_in_any_order_and_beyond_what_is_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

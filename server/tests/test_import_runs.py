@@ -18,7 +18,7 @@ import pytest
 from petstore_server.cli.importing import phrased, scratch_store
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.imports import ImportOutcome
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import Order, Status, ship_on
 from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files, running
@@ -230,6 +230,58 @@ async def test_an_order_that_was_placed_is_replaced_only_on_request(
     assert all("placed over the API" in one["reason"] and "--replace-placed" in one["reason"] for one in rejected)
     second = Order(2, 5) if replace_placed and not dry else Order(2, 1, 1)
     assert [Order(1, None if dry else 3), second] == sorted(found)
+
+
+SHIPPED = Order(1, 5, 2, "2026-12-01T10:00:00Z", False, Status.SHIPPED, "PO-1")
+CORRECT = ReadOptions("csv", correct_shipped=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("1,6,3,2026-12-01T10:00:00Z,true,shipped,PO-1", SHIPPED._replace(pet_id=6, quantity=3, complete=True)),
+        ("1,5,9,2026-12-01T10:00:00Z,false,shipped,", SHIPPED._replace(quantity=9)),
+        ("1,5,2,2026-12-01T10:00:00Z,false,shipped,", SHIPPED),
+        ("1,5,9,2026-12-01T10:00:00Z,false,shipped,PO-2", None),
+        ("1,5,2,2026-12-01T10:00:00Z,false,pending,PO-1", None),
+        ("1,5,2,2026-12-01T10:00:00Z,false,cancelled,PO-1", None),
+    ],
+)
+async def test_a_row_corrects_a_shipped_order_but_neither_its_status_nor_its_reference(
+    store: Store, row: str, expected: Order | None
+) -> None:
+    await store.orders.import_batch([SHIPPED], "import-1", BY)
+    run = await imported(store, f"id,petId,quantity,shipDate,complete,status,reference\n{row}", options=CORRECT)
+    outcome = "rejected" if expected is None else "unchanged" if expected == SHIPPED else "replaced"
+    assert 1 == run.counts[outcome]
+    found = await store.orders.find(1)
+    assert (expected or SHIPPED) == found
+    batches = [entry async for entry in store.imports.batches(run.import_id)]
+    assert (outcome == "replaced") == bool(batches), "a correction is audited with both states, like any change"
+
+
+async def test_a_file_of_numbers_and_accounts_names_owners_and_changes_nothing_else(store: Store) -> None:
+    """Also of orders that have shipped or were cancelled."""
+    await store.accounts.create("zoo", Plan.FREE, Limits(1, 1), BY)
+    orders = [SHIPPED, Order(2, 7, 1, DATE, True, Status.CANCELLED, "PO-2"), Order(3, 8, 4, DATE, False)]
+    await store.orders.import_batch(orders, "import-1", BY)
+    owners = "id,account\n1,zoo\n2,zoo\n3,zoo\n4,zoo\n"
+    run = await imported(store, owners, options=ReadOptions("csv", update_only=True))
+    assert {"replaced": 3, "created": 0, "rejected": 1}.items() <= run.counts.items()
+    assert [order._replace(account="zoo") for order in orders] == [await store.orders.find(each.id) for each in orders]
+
+
+async def test_a_shipped_order_that_was_placed_is_corrected_by_its_account_and_reference_only(store: Store) -> None:
+    await store.accounts.create("acme", Plan.FREE, Limits(60, 1000), BY)
+    [account] = await store.accounts.list()
+    placed = await store.orders.place(Placement(account.id, "a", 5, 2, None, "PO-1"), BY)
+    await store.orders.change(placed.order_id, ship_on(DATE), BY)
+    for replaced, outcome in ((False, "rejected"), (True, "replaced")):
+        content = f"id,quantity,reference,account\n{placed.order_id},7,PO-1,acme\n"
+        run = await imported(store, content, options=replace(CORRECT, replace_placed=replaced))
+        assert 1 == run.counts[outcome], list(run.rejects.summary())
+    other = f"id,quantity\n{placed.order_id},8\n"
+    assert 1 == (await imported(store, other, options=replace(CORRECT, replace_placed=True))).counts["rejected"]
 
 
 async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(store: Store) -> None:

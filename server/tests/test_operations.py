@@ -2,39 +2,18 @@
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.operations import accounts, admin_port, orders
-from petstore_server.operations.accounts import IssuedKey
+from petstore_server.operations import admin_port, orders
 from petstore_server.operations.audit import shown_fields
 from petstore_server.operations.health import check_postgres, check_redis
 from petstore_server.operations.health_machine import check_deployment
 from petstore_server.settings import read_settings
-from petstore_server.store import Store
 from testing.stores import Stores
 
 NOW = 1_795_000_000.0
 ACTOR = Actor("operator:test", NOW)
-
-
-async def account(store: Store, name: str = "acme") -> None:
-    made = await accounts.create_account(store, name, Plan.FREE, PLAN_LIMITS[Plan.FREE], ACTOR)
-    assert ("", "") == (made.contact, made.note)
-
-
-async def issue(store: Store, expires_at: float | None = None, note: str = "") -> IssuedKey:
-    return await accounts.issue_key(
-        store,
-        "acme",
-        environment=Environment.PRODUCTION,
-        scopes=DEFAULT_SCOPES,
-        expires_at=expires_at,
-        note=note,
-        actor=ACTOR,
-    )
 
 
 async def test_orders_after_a_failure_of_the_store_are_not_tried(
@@ -163,11 +142,3 @@ def test_names_of_this_machine_and_addresses_of_the_admin_port() -> None:
     for host, url in (("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("10.0.0.7", "10.0.0.7"), ("fd00::7", "[fd00::7]")):
         settings = read_settings({"PETSTORE_ADMIN_HOST": host, "PETSTORE_ADMIN_PORT": "81"})
         assert f"http://{url}:81" == admin_port.admin_url(settings)
-
-
-async def test_a_key_expires_in_the_future(store: Store) -> None:
-    await account(store)
-    key = (await issue(store, NOW + 1)).key
-    for expired in (issue(store, NOW), accounts.rotate_key(store, key.id, grace=0, expires_at=NOW, actor=ACTOR)):
-        with pytest.raises(InvalidInput, match="A key cannot expire in the past"):
-            await expired
