@@ -15,23 +15,12 @@ from petstore_server.cli import db
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
 from testing.cli import CommandLine
-from testing.damage import overwrite
-from testing.documents import parse_yaml
 
 
 @pytest.fixture
 def cli(cli: CommandLine) -> CommandLine:
     cli.must("orders", "import", "-", stdin='{"id":1}\n')
     return cli
-
-
-def test_a_restore_over_an_unreadable_store_says_that_servers_have_to_be_restarted(
-    cli: CommandLine, tmp_path: Path
-) -> None:
-    cli.must("db", "backup", str(tmp_path / "backup.db"))
-    overwrite(cli.store, slice(100, 2_000))
-    done = cli.must("db", "restore", str(tmp_path / "backup.db"), "--yes")
-    assert "It was damaged: restart the servers, which accept no change before." in done.err
 
 
 def test_the_time_of_a_backup_is_that_of_its_beginning_as_its_name_is(
@@ -43,16 +32,6 @@ def test_the_time_of_a_backup_is_that_of_its_beginning_as_its_name_is(
     done = cli.must("db", "backup", str(tmp_path / "orders.db"), "--keep", "5", "--json").json()
     assert str(tmp_path / "orders-20261120T093000Z.db") == done["backup"]
     assert "The last backup was made at 2026-11-20T09:30:00Z." in cli("doctor").out
-
-
-def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
-    text = cli.must("openapi").out
-    assert text.startswith("openapi: 3.1.0\n")
-    contract = cli.must("openapi", "--json", PETSTORE_BASE_URL="https://api.example.com/v1").json()
-    assert "https://api.example.com/v1" == contract["servers"][0]["url"]
-    assert set(parse_yaml(text)["paths"]) == set(contract["paths"])
-    second = cli.must("openapi", "--api", "v2", "--json", PETSTORE_BASE_URL="https://api.example.com/v1").json()
-    assert ("2.0.0-beta.2", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
 
 
 def test_a_store_that_a_server_uses_is_not_copied(cli: CommandLine) -> None:
