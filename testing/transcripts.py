@@ -60,7 +60,7 @@ class Section(NamedTuple):
         as_ada = patch.dict(os.environ, {"SUDO_USER": "ada"})
         with TemporaryDirectory() as name, chdir(name), patch("time.time", lambda: _NOW), as_ada:
             os.environ.pop("KUBERNETES_SERVICE_HOST", None)  # in a pod, messages on settings say more
-            folder = Path(name)
+            folder = Path(name).resolve()
             for data in ("shops", "exports"):
                 (folder / data).symlink_to(TESTS / "data" / data)
             for file, content in _FILE.findall(self.text):
