@@ -1,11 +1,12 @@
-"""What keeps the store and the limiter of one process in step, and what it logs (D9, D12)."""
+"""What keeps the store and the limiter of one process in step; background tasks, which no error ends (D9, D12)."""
 
 import asyncio
 import io
 import json
+import logging
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock, call, patch
@@ -19,15 +20,17 @@ from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
 from petstore_server.runtime import background, health, opening
-from petstore_server.runtime.background import compact_history
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, compact_history, run_tasks
 from petstore_server.runtime.health import host_identity
 from petstore_server.runtime.opening import read_counters, shared_maximum, sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from testing.cli import CommandLine
+from testing.clock import Clock
 from testing.deployment import Deployment
 from testing.partners import ORDERS as V2
 from testing.partners import partner, set_orders
+from testing.public_server import until
 from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
 
@@ -281,3 +284,82 @@ async def test_commands_learn_the_largest_number_through_redis_and_ask_an_unreac
     ):
         assert [2, 1] == [await shared_maximum(unreachable, "test:timeline", number) for number in (2, 1)]
     assert 1 == connect.call_count
+
+
+class Work:
+    """Work that raises the given errors, one for each round but for None, and then succeeds."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self.rounds = 0
+        self._errors = list(errors)
+
+    async def __call__(self) -> None:
+        self.rounds += 1
+        if self._errors and (error := self._errors.pop(0)):
+            raise error
+
+
+async def run_until(tasks: list[BackgroundTask], truth: Callable[[], bool]) -> None:
+    running = asyncio.create_task(run_tasks(tasks))
+    await until(truth)
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time_until_a_success(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing = Work(OSError("broken pipe"), RuntimeError("a defect"), ValueError("another"), None, OSError("again"))
+    other = Work()
+    tasks = [BackgroundTask("fails", failing, 0.001), BackgroundTask("other", other, 0.001)]
+    await run_until(tasks, lambda: failing.rounds >= 6 and other.rounds >= 6)
+    logged = [each.__dict__ for each in caplog.records]
+    found = [(each["levelname"], each["msg"], each["task"], each["retry_in_seconds"]) for each in logged]
+    pauses = (0.002, 0.004, 0.008, 0.002)
+    assert [("ERROR", "background task failed", "fails", pause) for pause in pauses] == found
+    assert all(each["exc_info"] for each in logged)
+
+
+async def test_the_pauses_grow_to_five_seconds_and_are_never_shorter_than_the_usual_one() -> None:
+    for pause, expected in ((0.5, [1.0, 2.0, 4.0, 5.0, 5.0]), (60.0, [60.0, 60.0])):
+        task = BackgroundTask("fails", Work(*[OSError("broken pipe")] * 5), pause)
+        assert expected == [await task._round() for _ in expected]
+
+
+async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "petstore_server")
+    work = Work(*[ServiceUnavailable("the disk is full")] * 2, ServiceUnavailable("it is locked"))
+    await run_until([BackgroundTask("save usage", work, 0.001)], lambda: work.rounds >= 6)
+    assert [
+        ("ERROR", "store unusable", "save usage", "the disk is full"),
+        ("INFO", "store usable again", "save usage", "it is locked"),
+    ] == [(each.levelname, each.msg, each.__dict__["task"], each.__dict__["reason"]) for each in caplog.records]
+
+
+@pytest.mark.parametrize(("fails", "state"), [(False, "has not finished"), (True, "fails")])
+async def test_work_that_hangs_or_always_fails_is_reported_as_stalled_until_it_finishes(
+    fails: bool, state: str
+) -> None:
+    clock, gate, rounds = Clock(100.0), asyncio.Event(), list[None]()
+
+    async def work() -> None:
+        rounds.append(None)
+        if not gate.is_set() and fails:
+            raise RuntimeError("a defect")
+        await gate.wait()
+
+    task = BackgroundTask("watch access", work, 0.001, clock)
+    assert task.stalled() is None
+    running = asyncio.create_task(task.run())
+    await until(lambda: bool(rounds))
+    clock.now += STALLED_SECONDS
+    assert task.stalled() is None
+    clock.now += 0.001
+    assert task.stalled() == f"the background task 'watch access' {state} for 10 seconds; the log says more"
+    gate.set()
+    await until(lambda: task.stalled() is None)
+    running.cancel()

@@ -1,18 +1,31 @@
-"""Small rules of the domain: places of pages, ranges, changes of what was seen, sessions."""
+"""Small rules of the domain: places of pages, ranges, changes of what was seen, sessions, errors."""
 
+import ast
 import hashlib
 import re
 from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import petstore_server
+from petstore_server.api import errors as api
+from petstore_server.domain import errors
 from petstore_server.domain.accounts import Account, Limits, Plan
-from petstore_server.domain.errors import ChangedMeanwhile, InvalidField, StoreUnusable, replacing_remedy
+from petstore_server.domain.errors import (
+    ChangedMeanwhile,
+    DomainError,
+    InvalidField,
+    ServiceUnavailable,
+    StoreUnusable,
+    Unreachable,
+    replacing_remedy,
+)
 from petstore_server.domain.health import STATES, HostHealth, State
 from petstore_server.domain.imports import (
     MAX_KEPT_REJECTS,
@@ -27,6 +40,7 @@ from petstore_server.domain.lists import NumberedPage, clamp_page
 from petstore_server.domain.pets import pet_from_fields
 from petstore_server.domain.roles import Role, role_of
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
+from petstore_server.domain.texts import in_words
 from petstore_server.domain.timestamps import FILE_STAMP, are_canonical, file_stamp, format_hour
 from petstore_server.domain.transitions import Transition, unless_changed, version
 from petstore_server.domain.usage import Granularity
@@ -184,3 +198,41 @@ def test_what_users_read_of_states_and_kinds_stays_the_same(kind: type[Enum], va
 def test_the_states_of_the_service_from_the_best_on() -> None:
     assert get_args(State) == STATES
     assert not HostHealth("one", "ready", "", 1.0, 2.0).stopped
+
+
+def test_a_store_that_is_not_available_explains_itself_to_operators_only() -> None:
+    error = ServiceUnavailable("the disk is full")
+    assert ("the disk is full", "The disk is full.") == (error.reason, error.explanation)
+    assert "The service is temporarily unavailable; retry after the seconds in Retry-After." == str(error)
+
+
+def test_what_cannot_be_reached_is_unavailable_with_a_remedy() -> None:
+    error = Unreachable("Redis cannot be used", "refused", "Start it.")
+    assert "refused" == error.reason
+    assert "Redis cannot be used (refused). Start it." == error.explanation
+    assert str(error) == str(ServiceUnavailable("anything"))
+
+
+def test_the_code_of_an_error_is_its_name_or_that_of_its_base() -> None:
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, DomainError) and "code" in vars(kind):
+            name = in_words(kind.__name__).strip().replace(" ", "_")
+            assert kind.code == ("internal_error" if kind is DomainError else name)
+
+
+def test_every_error_is_made_with_as_many_values_as_its_message_has_places() -> None:
+    places = {
+        name: kind.message.count("{}")
+        for name, kind in (vars(errors) | vars(api)).items()
+        if isinstance(kind, type) and issubclass(kind, DomainError) and kind.__init__ is DomainError.__init__
+    }
+    made = []
+    for path in Path(petstore_server.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                made.append((node.func.id, len(node.args)))
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name):
+                made.append((node.exc.id, 0))
+    found = [(name, values) for name, values in made if name in places]
+    assert len(found) > 60
+    assert [] == [(name, values) for name, values in found if values != places[name]]

@@ -1,7 +1,8 @@
 """A coroutine that is started without a task ends as it would in one, whatever it waits for."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,72 +15,66 @@ class Failed(Exception):
     pass
 
 
-async def no_wait() -> str:
-    return "done"
-
-
-async def sleep() -> str:
-    await asyncio.sleep(0)
-    await asyncio.sleep(0.001)
-    return "done"
-
-
-async def result_of_a_future() -> str:
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(future.set_result, "done")
-    return await future
-
-
-async def recovery_from_a_failed_future() -> str:
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(future.set_exception, Failed())
-    try:
-        return await future
-    except Failed:
-        await asyncio.sleep(0)
-        return "done"
-
-
 def never(_: object) -> None:
     raise AssertionError
 
 
-async def timeout_after_the_first_wait() -> str:
-    await asyncio.sleep(0)
-    try:
-        async with asyncio.timeout(0.001):
-            await asyncio.Event().wait()
-    except TimeoutError:
-        return "done"
-    raise AssertionError
-
-
-WORK = [no_wait, sleep, result_of_a_future, recovery_from_a_failed_future, timeout_after_the_first_wait]
-
-
-@pytest.mark.parametrize("work", WORK)
-async def test_the_result_is_that_of_the_coroutine(work: Callable[[], Coroutine[Any, Any, str]]) -> None:
-    late: list[object] = []
-    outcome = run_eagerly(work(), late.append)
-    assert isinstance(outcome, str) == (work is no_wait)
-    if isinstance(outcome, asyncio.Task):
-        await outcome
-    assert ["done"] == (late or [outcome])
-
-
-async def test_an_error_is_raised_at_once_or_given_late() -> None:
-    async def fail(wait: bool) -> str:
-        if wait:
-            await asyncio.sleep(0)
-        raise Failed
-
-    late: list[object] = []
-    task = run_eagerly(fail(True), late.append)
+def started(work: Coroutine[Any, Any, Any], late: Callable[[Any], None] = never) -> "asyncio.Task[None]":
+    """The task that goes on with work that has to wait."""
+    task = run_eagerly(work, late)
     assert isinstance(task, asyncio.Task)
-    await task
-    assert [Failed] == [*map(type, late)]
-    with pytest.raises(Failed):
-        run_eagerly(fail(False), late.append)
+    return task
+
+
+async def wait_for_a_result() -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, None)
+    await future
+
+
+async def wait_for_a_failure() -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_exception, Failed())
+    await future
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("first", [partial(asyncio.sleep, 0), wait_for_a_result, wait_for_a_failure])
+async def test_the_result_is_that_of_the_coroutine(first: Callable[[], Awaitable[None]]) -> None:
+    async def work() -> str:
+        with suppress(Failed):
+            await first()
+        await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await forever()
+        return "done"
+
+    late: list[object] = []
+    await started(work(), late.append)
+    assert ["done"] == late
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_an_error_or_a_result_is_there_at_once_or_given_late(waits: bool) -> None:
+    async def work(error: type[Exception] | None) -> str:
+        if waits:
+            await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return "done"
+
+    if waits:
+        late: list[object] = []
+        await started(work(Failed), late.append)
+        assert [Failed] == [*map(type, late)]
+    else:
+        assert "done" == run_eagerly(work(None), never)
+        with pytest.raises(Failed):
+            run_eagerly(work(Failed), never)
 
 
 async def test_a_late_result_does_not_wait_for_what_became_ready_after_it() -> None:
@@ -89,55 +84,32 @@ async def test_a_late_result_does_not_wait_for_what_became_ready_after_it() -> N
     async def wait() -> str:
         return await future
 
-    task = run_eagerly(wait(), order.append)
+    task = started(wait(), order.append)
     await asyncio.sleep(0)
     future.set_result("done")
     asyncio.get_running_loop().call_soon(order.append, "later")
-    assert isinstance(task, asyncio.Task)
     await task
     assert ["done", "later"] == order
 
 
-CANCELLED_WAITS = [asyncio.Event().wait, partial(asyncio.sleep, 0), partial(asyncio.sleep, 60)]
-
-
 @pytest.mark.parametrize("begun", [True, False], ids=["after its first step", "before its first step"])
-@pytest.mark.parametrize("first", [True, False], ids=["first wait", "later wait"])
-async def test_a_cancellation_reaches_the_coroutine(first: bool, begun: bool) -> None:
-    cleaned: list[str] = []
-
-    async def wait() -> None:
-        try:
-            if not first:
-                await asyncio.sleep(0)
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            cleaned.append("done")
-
-    task = run_eagerly(wait(), never)
-    assert isinstance(task, asyncio.Task)
-    if begun:
-        await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ["done"] == cleaned
-
-
-@pytest.mark.parametrize("wait", CANCELLED_WAITS)
-async def test_a_cancellation_before_the_first_step_can_be_caught(wait: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+@pytest.mark.parametrize("wait", [forever, partial(asyncio.sleep, 0), partial(asyncio.sleep, 60)])
+async def test_a_cancellation_reaches_the_coroutine_which_may_go_on(
+    wait: Callable[[], Awaitable[Any]], begun: bool
+) -> None:
     async def recover() -> str:
         try:
             await wait()
+            await forever()
         except asyncio.CancelledError:
             await asyncio.sleep(0)
             return "done"
         raise AssertionError
 
     late: list[object] = []
-    task = run_eagerly(recover(), late.append)
-    assert isinstance(task, asyncio.Task)
+    task = started(recover(), late.append)
+    if begun:
+        await asyncio.sleep(0.01)
     task.cancel()
     await task
     assert ["done"] == late
@@ -150,8 +122,7 @@ async def test_a_cancellation_before_the_first_step_cancels_what_is_waited_for(f
     async def wait() -> str:
         return await future
 
-    task = run_eagerly(wait(), never)
-    assert isinstance(task, asyncio.Task)
+    task = started(wait())
     if finished:
         future.set_result("done")
     task.cancel()

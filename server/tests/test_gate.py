@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 import httpx2
 import pytest
 
-from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
+from petstore_server.domain.accounts import Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
@@ -144,25 +144,6 @@ async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and
 
 
 @embedded
-@pytest.mark.settings(PETSTORE_TRUSTED_PROXIES="127.0.0.1")
-async def test_trailers_change_nothing(service: Service) -> None:
-    async def cancel(*lines: str, trailers: str) -> tuple[str, str]:
-        head = wire.head("DELETE", f"{ORDERS}/1", "Connection: close", "Transfer-Encoding: chunked", *lines)
-        response = await raw_exchange(service, head + f"0\r\n{trailers}\r\n\r\n".encode())
-        return response.code, response.headers["x-ratelimit-remaining"]
-
-    key = await service.key()
-    authorization = f"Authorization: Bearer {key}"
-    assert ("missing_api_key", "59") == await cancel(trailers=authorization)
-    assert ("missing_api_key", "58") == await cancel(trailers="X-Forwarded-For: 6.6.6.6")
-    behind = "X-Forwarded-For: 192.0.2.1"
-    assert ("missing_api_key", "59") == await cancel(behind, trailers="X-Forwarded-For: 6.6.6.6")
-    assert ("missing_api_key", "59") == await cancel("X-Forwarded-For: 6.6.6.6", trailers=behind)
-    assert ("order_not_found", "59") == await cancel(authorization, trailers="Authorization: Bearer x")
-    assert ("order_not_found", "58") == await cancel(authorization, trailers="Host: y\r\nHost: z")
-
-
-@embedded
 @pytest.mark.settings(PETSTORE_MAX_CONNECTIONS="1")
 async def test_a_connection_over_the_maximum_shows_the_window_of_its_address(service: Service) -> None:
 
@@ -281,26 +262,6 @@ async def test_keys_that_do_not_work_get_one_response_and_known_ones_are_logged_
     seen = [line for line in lines if line["event"] == "key refused"]
     assert expected == [(line["key"], line["account"], line["state"], line["request_id"]) for line in seen]
     assert "pso_" not in json.dumps(lines)
-
-
-async def test_a_change_of_access_takes_effect_after_one_background_round(service: Service) -> None:
-
-    account = await service.account()
-    key, key_id = await service.key_and_id(account)
-    store, statuses = service.backend.store, []
-
-    async def ask() -> None:
-        await service.background_round()
-        statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
-
-    await ask()
-    await store.accounts.change(account, suspend(service.actor.at), service.actor)
-    await ask()
-    await store.accounts.change(account, RESUME, service.actor)
-    await ask()
-    await store.keys.change(key_id, revoke(service.actor.at), service.actor)
-    await ask()
-    assert [200, 401, 200, 401] == statuses
 
 
 async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(service: Service) -> None:

@@ -1,6 +1,5 @@
 """SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up, reports, and exits with 128 + the signal."""
 
-import fcntl
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import pytest
 
 from testing.cli import CommandLine
 from testing.preloaded import PipedProcess
-from testing.process import begin_demo, environment_with_store, petstore
+from testing.process import begin_demo, environment_with_store, petstore, put_orders
 from testing.subprocesses import PATIENCE, busy, waits_for_stdin, waits_to_open, waits_to_read, within, writes_to_stdout
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -31,36 +30,11 @@ ORDERS = 30_000
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that takes some time to copy, and a backup of it. One test process fills it for all."""
-    own = tmp_path_factory.mktemp("filled")
-    every = own.parents[1] / "filled" if "PYTEST_XDIST_WORKER" in os.environ else own / "every"
-    every.mkdir(exist_ok=True)
-    with (every / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (every / "backup.db").exists():
-            rows = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(ORDERS))
-            assert 0 == petstore(every / "store.db", "orders", "import", "-", text=rows).returncode
-            assert 0 == petstore(every / "store.db", "db", "backup", str(every / "backup.db")).returncode
-    for name in ("store.db", "backup.db"):
-        shutil.copy(every / name, own / name)
-    return own / "store.db"
-
-
-INTERRUPTED_AT_FIRST_STEP = """
-import sys
-from petstore_server.cli.start import main
-from petstore_server.engines.sqlite.serial import SerialEngine
-
-call = SerialEngine._call
-
-def interrupted(*arguments):
-    call(*arguments)
-    raise KeyboardInterrupt
-
-SerialEngine._call = interrupted
-sys.argv = ["petstore", "orders", "export", "o.csv", "--json"]
-main()
-"""
+    """A store that takes some time to copy, and a backup of it."""
+    store = tmp_path_factory.mktemp("filled") / "store.db"
+    put_orders(store, ORDERS, ',"quantity":2')
+    assert 0 == petstore(store, "db", "backup", str(store.with_name("backup.db"))).returncode
+    return store
 
 
 ignore_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
@@ -105,14 +79,6 @@ def visible(directory: Path) -> set[str]:
 def names(directory: Path) -> set[str]:
     """The names of the files, without those of SQLite's log, which a command that was killed leaves."""
     return {each.name for each in directory.iterdir() if not each.name.startswith("store.db-")}
-
-
-def test_a_coroutine_that_is_interrupted_before_its_first_step_leaves_only_the_message(filled: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED_AT_FIRST_STEP]
-    environment = environment_with_store(filled)
-    ended = subprocess.run(command, env=environment, cwd=filled.parent, capture_output=True, text=True, check=False)
-    assert ended.returncode == 130
-    assert json.loads(ended.stderr)["code"] == "interrupted"
 
 
 @pytest.mark.parametrize(

@@ -148,16 +148,6 @@ def test_admissions_follow_a_naive_model_of_both_windows(
         assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
-def test_a_plan_change_preserves_usage(each_backend: InProcess, clock: Clock) -> None:
-    limiter, _ = each_backend.make(POLICY, clock)
-    for _ in range(3):
-        each_backend.run(limiter.admit(principal()))
-    larger = each_backend.run(limiter.admit(principal(limits=Limits(10, 100))))
-    assert (6, 96) == tuple(window.remaining for window in larger.windows)
-    smaller = each_backend.run(limiter.admit(principal(limits=Limits(2, 3))))
-    assert (Outcome.LIMITED, (0, 0)) == (smaller.outcome, tuple(window.remaining for window in smaller.windows))
-
-
 def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: InProcess, clock: Clock) -> None:
     limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
     local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
@@ -192,13 +182,6 @@ def test_counts_survive_from_one_limiter_to_the_next(memory: MemoryLimiter, cloc
 def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute(memory: MemoryLimiter) -> None:
     memory.load({1: Usage(Count(1_000_000, 0), Count(990_000, 10))}, [])
     assert Outcome.LIMITED is ask(memory)
-
-
-def test_an_account_is_noted_once_until_it_is_saved(memory: MemoryLimiter) -> None:
-    for _ in range(2):
-        ask(memory, 3, limits=Limits(60, 1000))
-        assert {1} == memory._unsaved_accounts
-        memory.take_unsaved()
 
 
 def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved(memory: MemoryLimiter, clock: Clock) -> None:
@@ -299,16 +282,6 @@ def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_la
         clock.now = 1_000_000.0 + seconds
         memory.forget()
         assert kept is ("key_a" in memory.latest_bans)
-
-
-def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: InProcess, clock: Clock) -> None:
-    limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
-    for _ in range(4):
-        each_backend.run(limiter.admit(principal()))
-    clock.now += 3
-    each_backend.run(limiter.admit(principal()))
-    local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
-    assert Outcome.BANNED is each_backend.run(limiter.admit(principal())).outcome
 
 
 def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: InProcess, clock: Clock) -> None:

@@ -7,27 +7,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from secrets import randbelow
 from typing import Any
 
-import httpx2
 import psycopg
 import pytest
 
 from petstore_server import deadlines
 from petstore_server import store as store_module
 from petstore_server.domain.accounts import Plan
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, new_key
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.placements import Placement
-from petstore_server.engines.postgres.pool import CONNECTIONS
 from petstore_server.runtime.background import run_tasks
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.engines import PostgresEngine
-from testing.process import serving
 from testing.service import UNLIMITED, Service, bearer, running
 from testing.stores import BY, Stores, add_key, write_locked
 from testing.subprocesses import PATIENCE, PATIENT, within
@@ -35,8 +31,6 @@ from testing.subprocesses import PATIENCE, PATIENT, within
 MODES = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 MAIN = ("list", "page", "get", "changes", "cancel", "place")
 """The operations without which the service is not ready."""
-
-CONNECTIONS_OF_CHECKS = 1  # the checks of the console read PostgreSQL's state over one of their own
 _ORDERS = range(1, 61)  # each is cancelled once; a longer list takes longer to compare with the contract
 _LIMIT = PageQuery(Filters(), Sort(), 5)
 USES: tuple[Callable[[Store], Awaitable[object]], ...] = (
@@ -67,13 +61,12 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Partners:
-    """A partner whose key is known, one whose key is not, and an operator of the console."""
+    """A partner whose key is known, and one whose key is not."""
 
-    def __init__(self, service: Service, known: str, unknown: str, admin: httpx2.AsyncClient) -> None:
-        self._service, self._admin = service, admin
+    def __init__(self, service: Service, known: str, unknown: str) -> None:
+        self._service = service
         self._known, self._unknown = bearer(known), bearer(unknown)
-        self._orders, self._links, self._keys = iter(_ORDERS), iter(_ORDERS), itertools.count(1)
-        self.page = ""
+        self._orders, self._keys = iter(_ORDERS), itertools.count(1)
         self.calls: dict[str, Callable[[], Awaitable[int]]] = {
             "list": partial(self._ask, "GET", "/v1/store/orders"),
             "page": partial(self._ask, "GET", "/v2/store/orders?limit=2"),
@@ -84,7 +77,6 @@ class Partners:
             "usage": partial(self._ask, "GET", "/v2/usage"),
             "pet": partial(self._ask, "GET", "/v1/pets/1"),
             "new key": self._use_unknown_key,
-            "sign in": self._sign_in,
         }
 
     async def failing(self) -> list[str]:
@@ -110,11 +102,6 @@ class Partners:
     async def _use_unknown_key(self) -> int:
         return (await self._service.client.get("/v2/store/orders/1", headers=self._unknown)).status_code
 
-    async def _sign_in(self) -> int:
-        response = await self._admin.get(f"/console/sign-in?token=link-{next(self._links)}")
-        self.page = response.text
-        return response.status_code
-
 
 @asynccontextmanager
 async def serving_partners(settings: dict[str, str]) -> AsyncIterator[tuple[Service, Partners]]:
@@ -124,19 +111,14 @@ async def serving_partners(settings: dict[str, str]) -> AsyncIterator[tuple[Serv
         scopes = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
         known, unknown = await service.key(account, scopes=scopes), await service.key(account)
         await service.orders(*map(Order, _ORDERS))
-        for number in _ORDERS:
-            await service.backend.store.sessions.create_link(f"link-{number}", service.actor)
-        transport = httpx2.ASGITransport(app=service.application.admin)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
-            partners = Partners(service, known, unknown, admin)
-            await service.background_round()  # learns of the keys
-            tasks = asyncio.create_task(run_tasks(service.application.background))
-            try:
-                yield service, partners
-            finally:
-                tasks.cancel()
-                with suppress(asyncio.CancelledError):
-                    await tasks
+        await service.background_round()  # learns of the keys
+        tasks = asyncio.create_task(run_tasks(service.application.background))
+        try:
+            yield service, Partners(service, known, unknown)
+        finally:
+            tasks.cancel()
+            with suppress(asyncio.CancelledError):
+                await tasks
 
 
 async def difference(service: Service, partners: Partners, name: str) -> str:
@@ -146,13 +128,9 @@ async def difference(service: Service, partners: Partners, name: str) -> str:
     shown = f"{failing}: {ready} {detail}"
     if ready == any(call in MAIN for call in failing):
         return shown
-    if ready and set(failing) - {"sign in"} and detail["status"] != "degraded":
+    if ready and failing and detail["status"] != "degraded":
         return shown
-    if set(failing) - {"sign in"} and name not in detail["reason"]:
-        return f"the cause is not named: {shown}"
-    if "sign in" in failing and name not in partners.page:
-        return f"the page does not name the cause: {partners.page}"
-    return ""
+    return f"the cause is not named: {shown}" if failing and name not in detail["reason"] else ""
 
 
 async def differences(
@@ -280,30 +258,6 @@ async def test_a_statement_on_a_table_of_one_row_reads_it_by_its_key(postgres_st
                 await use(store)
         within(PATIENCE, lambda: database.execute(ACTIVE).fetchall() == [(0,)])  # what they counted is reported then
         assert before == database.execute(scans).fetchall()
-
-
-async def test_a_lock_on_the_clock_or_the_store_uses_up_no_further_connections(
-    tmp_path: Path, scaled_out: dict[str, str], postgres: PostgresEngine
-) -> None:
-    url = scaled_out["PETSTORE_DATABASE_URL"]
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore' AND datname = current_database()"
-    for table in ("clock", "store"):
-        with (
-            serving(tmp_path / "unused.db", PETSTORE_CONSOLE="off", **scaled_out) as server,
-            psycopg.connect(url, autocommit=True) as database,
-            holding(url, f"LOCK TABLE petstore.{table} IN ACCESS EXCLUSIVE MODE"),
-        ):
-            numbers = []
-            async with httpx2.AsyncClient(timeout=PATIENCE) as client:
-                for _ in range(3):
-                    # A key that does not exist is looked up each time.
-                    keys = [bearer(new_key(Environment.PRODUCTION, randbelow)) for _ in range(20)]
-                    calls = [client.get(f"{server.api}/v1/store/orders", headers=key) for key in keys]
-                    await asyncio.gather(*calls, client.get(f"{server.admin}/readyz"))
-                    numbers += database.execute(ours).fetchall()
-            assert max(numbers) <= (CONNECTIONS,)
-            server.kill()
-            within(3.0, lambda: database.execute(ours).fetchall() == [(0,)])
 
 
 @pytest.mark.parametrize("table", ["clock", "health", "usage", "keys"])

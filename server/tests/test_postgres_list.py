@@ -62,23 +62,6 @@ async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None
             await asyncio.sleep(0.01)
 
 
-async def test_a_transaction_that_began_before_another_and_commits_after_it_is_seen(
-    postgres_stores: Stores, others: list[psycopg.Connection]
-) -> None:
-    async with postgres_stores.opened() as one, postgres_stores.opened() as other:
-        await one.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-        cache = ListCache(other.listing)
-        assert b'[{"id":1},{"id":2}]' == await served(cache)
-        others[0].execute("SELECT FROM petstore.orders WHERE id = 1 FOR UPDATE")
-        slow = asyncio.create_task(one.orders.import_batch([Order(1, 7), Order(3)], "import:2", BY))
-        await until_waiting(others[0])
-        await other.orders.import_batch([Order(2, 5)], "import:3", BY)
-        assert b'[{"id":1},{"id":2,"petId":5}]' == await served(cache)
-        others[0].rollback()
-        await slow
-        assert b'[{"id":1,"petId":7},{"id":2,"petId":5},{"id":3}]' == await served(cache)
-
-
 async def test_a_change_that_waits_for_another_transaction_gets_a_later_number(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:

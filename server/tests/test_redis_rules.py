@@ -1,6 +1,5 @@
-"""The connection to Redis without a Redis: how long a call may take, how faults are named, what is closed (D19)."""
+"""Redis and its faults without a Redis: how they are named, and how a process counts in an outage (D19)."""
 
-import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,59 +10,20 @@ from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from petstore_server.domain.bans import BanPolicy
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy
+from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import Count
-from petstore_server.limits.counters import CountersUnavailable
+from petstore_server.domain.windows import Count, Outcome
+from petstore_server.limits.counters import Counted, CountersUnavailable
+from petstore_server.limits.fallback import FallbackLimiter
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
+from testing.clock import Clock
 
 URL = "redis://localhost:1/0"
-
-
-class Loop(asyncio.SelectorEventLoop):
-    """A loop whose time tests set."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        try:
-            return self.run_until_complete(work)
-        finally:
-            self.close()
-
-
-@pytest.mark.parametrize(
-    ("times", "ends"),
-    [
-        ([0.199], False),
-        ([0.179, 0.199], False),
-        ([0.181, 0.2], False),  # held up a little: 20 ms from then
-        ([0.181, 0.2011], True),
-        ([0.18, 0.2001], True),
-        ([0.5, 0.519], False),  # held up itself: the response has 20 ms to be read
-        ([0.5, 0.5201], True),
-    ],
-)
-def test_a_call_of_redis_gets_200_ms_and_a_process_that_was_held_up_20_more(times: list[float], ends: bool) -> None:
-    loop = Loop()
-
-    async def call() -> bool:
-        try:
-            async with RedisCounters(URL, BanPolicy())._bounded():
-                for loop.now in times:
-                    for _ in range(3):
-                        await asyncio.sleep(0)
-        except TimeoutError:
-            return True
-        loop.now += 10.0
-        await asyncio.sleep(0)  # nothing is left of the timer
-        return False
-
-    assert ends is loop.run(call())
 
 
 def after(error: Exception, cause: BaseException) -> Exception:
@@ -182,3 +142,105 @@ async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     found = await counters(connection).usages([1, 2, 3, 4, 5])
     assert [2, 2, 1] == [len(keys) for keys in asked]
     assert {**{number: Usage(Count(1, 2), Count(3, number)) for number in range(1, 5)}, 5: Usage()} == found
+
+
+NOW = 1_793_000_000.0
+PRINCIPAL = Principal("key_a", 1, "acme", Plan.ENTERPRISE, Limits(60, 1000), DEFAULT_SCOPES)
+BAN = Ban("key_a", int(NOW), int(NOW) + 120, 2)
+
+
+class Shared(RedisCounters):
+    """Counters that tests set: `used` requests were counted in windows that began at NOW, by their clock."""
+
+    def __init__(self) -> None:
+        self.fault: CountersUnavailable | None = None
+        self.used = self.day_used = 0
+        self.stored: list[Ban | None] = []
+
+    async def count(self, principal: Principal, ban: Ban | None, *, charge: bool = True) -> tuple[float, Counted]:
+        if self.fault is not None:
+            raise self.fault
+        self.stored.append(ban)
+        return NOW, Counted(1, int(NOW), self.used, int(NOW), self.day_used, 0, 0, 0, 0)
+
+    async def newest(self, store_id: str, timeline: int) -> int:
+        if self.fault is not None:
+            raise self.fault
+        return 7
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW)
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+@pytest.fixture
+def limiter(shared: Shared, clock: Clock) -> FallbackLimiter:
+    return FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock), clock)
+
+
+@pytest.mark.parametrize("ahead", [-90.0, 0.0, 0.4, 90.0])
+async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
+    shared: Shared, limiter: FallbackLimiter, clock: Clock, ahead: float
+) -> None:
+    clock.now += ahead
+    shared.used = 59
+    await limiter.admit(PRINCIPAL)
+    shared.fault = CountersUnavailable("gone")
+    clock.now += 30
+    decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
+    assert 30 == decisions[1].retry_after
+
+
+async def test_in_an_outage_the_day_of_the_counters_is_not_taken_for_their_minute(
+    shared: Shared, limiter: FallbackLimiter, clock: Clock
+) -> None:
+    clock.now += 90
+    shared.used, shared.day_used = 1, 999
+    await limiter.admit(PRINCIPAL)
+    shared.fault = CountersUnavailable("gone")
+    decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
+    assert ("day", 0) == (decisions[1].shown.name, decisions[1].shown.remaining)
+    assert DAY == decisions[1].retry_after
+
+
+async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_day_that_it_was_lifted(
+    shared: Shared, limiter: FallbackLimiter, clock: Clock
+) -> None:
+    limiter.local.load({}, [BAN])
+    await limiter.admit(PRINCIPAL)
+    limiter.local.replace_bans([])
+    await limiter.admit(PRINCIPAL)
+    for seconds in (BAN_MEMORY - 1, BAN_MEMORY):
+        clock.now = NOW + seconds
+        limiter.local.forget()
+        await limiter.admit(PRINCIPAL)
+    lifted = Ban("key_a", BAN.began, 0, 0)
+    assert [BAN, lifted, lifted, None] == shared.stored
+
+
+async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Shared, limiter: FallbackLimiter) -> None:
+    for bans in ([BAN], [], [BAN], []):
+        limiter.local.replace_bans(bans)
+    await limiter.admit(PRINCIPAL)
+    limiter.local.replace_bans([BAN])
+    await limiter.admit(PRINCIPAL)
+    assert [Ban("key_a", BAN.began, 0, 0), BAN] == shared.stored
+
+
+async def test_the_newest_is_that_of_the_counters_or_the_own_without_them(
+    shared: Shared, limiter: FallbackLimiter
+) -> None:
+    assert 7 == await limiter.newest("store", 3)
+    shared.fault = CountersUnavailable("gone")
+    assert (3, None) == (await limiter.newest("store", 3), limiter.fault)
+    await limiter.admit(PRINCIPAL)
+    shared.fault = None
+    assert 3 == await limiter.newest("store", 3)

@@ -1,4 +1,4 @@
-"""Orders in the store: changes that share commits, imports, and reads of all orders."""
+"""Orders and pets in the store: changes that share commits, imports, and reads of all orders."""
 
 import asyncio
 import tracemalloc
@@ -11,9 +11,10 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import DamagedRecord
+from petstore_server.domain.errors import DamagedRecord, PetNotFound
 from petstore_server.domain.imports import ImportOutcome
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Order, Status, ship
+from petstore_server.domain.pets import Pet
 from petstore_server.store import Store
 from testing.damage import execute, set_record
 from testing.forked_work import import_many
@@ -179,3 +180,23 @@ async def test_a_large_import_has_one_entry_in_the_audit_log_and_several_batches
     assert [{"created": 2500, "unchanged": 500}] == [entry.after for entry in await log(store)]
     created = [entry.after["createdIds"] for entry in await batches(store, "import:1")]
     assert [[[0, 999]], [[1000, 1999]], [[2000, 2499]]] == created
+
+
+async def test_pets_are_created_left_unchanged_or_replaced(store: Store) -> None:
+    assert [] == await store.pets.import_batch([], "import:0", BY)
+    first = [Pet(INT64_MIN, "Ada\x00\ud800", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
+    assert [ImportOutcome.CREATED] * 3 == await store.pets.import_batch(first, "import:1", BY)
+    second = [Pet(2), Pet(INT64_MAX, None, "dog"), Pet(INT64_MAX, None, "dog"), Pet(4)]
+    expected = [ImportOutcome.UNCHANGED, ImportOutcome.REPLACED, ImportOutcome.UNCHANGED, ImportOutcome.CREATED]
+    assert expected == await store.pets.import_batch(second, "import:2", BY)
+    assert [first[0], *second[1:]] == [await store.pets.find(pet.id) for pet in (first[0], *second[1:])]
+    with pytest.raises(PetNotFound):
+        await store.pets.find(3)
+    recorded = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
+    assert [
+        ("pets.import", "import:1", None, {"created": 3}),
+        ("pets.import", "import:2", None, {"created": 1, "replaced": 1, "unchanged": 2}),
+    ] == recorded
+    [batch] = await batches(store, "import:2")
+    assert {"pets": [{"id": INT64_MAX, "name": "Bo"}]} == batch.before
+    assert [{"id": INT64_MAX, "tag": "dog"}] == batch.after["pets"]

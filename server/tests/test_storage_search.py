@@ -241,23 +241,6 @@ async def test_postgresql_walks_a_status_and_a_pet_that_all_orders_have_left_sin
         assert not plan.methods & {"Sort", "Seq Scan", "Bitmap Heap Scan"}
 
 
-async def test_postgresql_reads_a_common_status_or_pet_without_the_orders_of_another_before_it(
-    postgres_stores: Stores,
-) -> None:
-    """Statistics do not show that no old order is pending any more, or of the new pet."""
-    old, new = (Status.SHIPPED, Status.CANCELLED), (Status.PENDING, Status.CANCELLED)
-    half = MANY // 2
-    orders = [
-        Order(number, number // half, status=(new if number >= half else old)[number % 2]) for number in range(MANY)
-    ]
-    async with postgres_stores.opened() as store:
-        await import_orders(store, orders)
-    analyze(postgres_stores.url)
-    queries = [PageQuery(filters, Sort(), 100) for filters in (Filters(frozenset({Status.PENDING})), Filters(pet_id=1))]
-    async for query, plan in explained(postgres_stores.url, queries):
-        assert plan.rows < 110, query
-
-
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("descending", [False, True])
 async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_than_its_statistics(

@@ -1,24 +1,34 @@
-"""Spans of requests, as a collector receives them over OTLP/HTTP: their parents, children and attributes."""
+"""Traces: spans as a collector gets them (OTLP), and `traceparent` in the logs and the audit log."""
 
+import json
 import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from petstore_server.api.trace_context import TraceContext, parse_traceparent
+from petstore_server.domain.accounts import suspend
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import Order
 from petstore_server.runtime import backend
 from petstore_server.settings import SettingsError, read_settings
+from testing import wire
+from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.process import UNLIMITED, new_key, put_orders, serving, serving_as
 from testing.redis_engine import wait_for_redis
+from testing.service import Service, bearer, running
 from testing.subprocesses import PATIENCE, busy, within
+from testing.threaded_receiver import ThreadedReceiver, receiving
 
 ORDERS = "/v2/store/orders"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -26,48 +36,38 @@ SERVER, CLIENT = 2, 3  # kinds of spans
 
 
 class Collector:
-    """An OTLP receiver on a port of this host; `spans` are all that it has received."""
+    """What an OTLP receiver on a port of this host has received."""
 
-    def __init__(self) -> None:
-        self.resource: dict[str, Any] = {}
-        self.spans: list[Any] = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert "/v1/traces" == self.path
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                for received in ExportTraceServiceRequest.FromString(body).resource_spans:
-                    collector.resource = attributes(received.resource)
-                    collector.spans += [span for scope in received.scope_spans for span in scope.spans]
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
+    def __init__(self, receiver: ThreadedReceiver) -> None:
+        self.receiver = receiver
         self.environ = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{self._server.server_port}",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url.removesuffix("/hook"),
             "OTEL_BSP_SCHEDULE_DELAY": "50",
         }
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def resources(self) -> list[Any]:
+        """The spans of each process, and its attributes."""
+        assert {"/v1/traces"} >= {each.target for each in self.receiver.received}
+        requests = [ExportTraceServiceRequest.FromString(each.body) for each in self.receiver.received]
+        return [resource for request in requests for resource in request.resource_spans]
+
+    @property
+    def spans(self) -> list[Any]:
+        return [span for resource in self.resources() for scope in resource.scope_spans for span in scope.spans]
 
     def of(self, trace: str) -> list[Any]:
         return [span for span in self.spans if span.trace_id.hex() == trace]
 
+    def request(self, trace: str) -> Any:
+        """The span of the one request of a trace."""
+        [found] = [span for span in self.of(trace) if span.kind == SERVER]
+        return found
+
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    collector = Collector()
-    yield collector
-    collector.close()
+    with receiving() as receiver:
+        yield Collector(receiver)
 
 
 def attributes(part: Any) -> dict[str, Any]:
@@ -99,10 +99,8 @@ def test_a_sampled_request_has_a_span_with_children_for_the_store_and_redis(
         assert 200 == client.get(ORDERS, headers=sent(traces[3], "00")).status_code
         assert 200 == client.get("/healthz", headers=sent(traces[3])).status_code
         assert 0 == server.stop()  # which sends the rest
-    assert {
-        "service.name": "petstore",
-        "deployment.environment.name": "production",
-    }.items() <= collector.resource.items()
+    of_process = {"service.name": "petstore", "deployment.environment.name": "production"}
+    assert of_process.items() <= attributes(collector.resources()[0].resource).items()
     assert [] == collector.of(traces[3])
     redis = "PETSTORE_REDIS_URL" in each_deployment.engines
     database = "postgresql" if redis else "sqlite"
@@ -111,13 +109,10 @@ def test_a_sampled_request_has_a_span_with_children_for_the_store_and_redis(
         (traces[1], f"DELETE {ORDERS}/{{orderId}}", 204),
         (traces[2], f"GET {ORDERS}/{{orderId}}", 404),
     ):
-        [request] = [span for span in collector.of(trace) if span.kind == SERVER]
+        request = collector.request(trace)
         children = [span for span in collector.of(trace) if span.kind == CLIENT]
-        assert (name, PARENT, status) == (
-            request.name,
-            request.parent_span_id.hex(),
-            attributes(request)["http.response.status_code"],
-        )
+        assert (name, PARENT) == (request.name, request.parent_span_id.hex())
+        assert status == attributes(request)["http.response.status_code"]
         assert 0 == request.status.code  # not an error of the service, also where it is one of the client
         assert children
         systems = {attributes(child)["db.system.name"] for child in children}
@@ -125,17 +120,15 @@ def test_a_sampled_request_has_a_span_with_children_for_the_store_and_redis(
         for child in children:
             assert request.start_time_unix_nano <= child.start_time_unix_nano
             assert child.end_time_unix_nano <= request.end_time_unix_nano
-    of_cancel = collector.of(traces[1])
-    assert "store.submit" in {span.name for span in of_cancel}
-    [request] = [span for span in of_cancel if span.kind == SERVER]
-    shown = attributes(request)
-    assert cancelled.headers["x-request-id"] == shown["http.response.header.x-request-id"][0]
-    assert (f"{ORDERS}/2", f"{ORDERS}/{{orderId}}", "127.0.0.1", "1.1") == (
-        shown["url.path"],
-        shown["http.route"],
-        shown["client.address"],
-        shown["network.protocol.version"],
-    )
+    assert "store.submit" in {span.name for span in collector.of(traces[1])}
+    expected = {
+        "url.path": f"{ORDERS}/2",
+        "http.route": f"{ORDERS}/{{orderId}}",
+        "http.response.header.x-request-id": [cancelled.headers["x-request-id"]],
+        "client.address": "127.0.0.1",
+        "network.protocol.version": "1.1",
+    }
+    assert expected.items() <= attributes(collector.request(traces[1])).items()
 
 
 @pytest.mark.usefixtures("each_deployment")
@@ -154,23 +147,17 @@ def test_spans_of_requests_at_the_same_time_do_not_mix_and_hold_no_key(
                 assert 200 == client.get(ORDERS, headers=sent(f"{number + 100:032x}")).status_code
                 assert 404 == client.get(f"/v1/{key}", headers=sent(f"{number + 200:032x}")).status_code
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in numbers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(numbers)) as threads:
+            assert len(numbers) == len([*threads.map(ask, numbers)])
         assert 0 == server.stop()
-    requests = {span.span_id: span for span in collector.spans if span.kind == SERVER}
-    by_trace = [span.trace_id.hex() for span in requests.values()]
-    expected = [f"{number + more:032x}" for more in (0, 100, 200) for number in numbers]
-    assert sorted(expected) == sorted(by_trace)
     spans = {span.span_id: span for span in collector.spans}
-    for span in collector.spans:
+    expected = [f"{number + more:032x}" for more in (0, 100, 200) for number in numbers]
+    assert sorted(expected) == sorted(span.trace_id.hex() for span in spans.values() if span.kind == SERVER)
+    for span in spans.values():
         if span.kind != SERVER:
             assert span.trace_id == spans[span.parent_span_id].trace_id
     for number in numbers:
-        [request] = [span for span in requests.values() if span.trace_id.hex() == f"{number:032x}"]
-        assert f"{ORDERS}/{number}" == attributes(request)["url.path"]
+        assert f"{ORDERS}/{number}" == attributes(collector.request(f"{number:032x}"))["url.path"]
         assert "store.submit" in [span.name for span in collector.of(f"{number:032x}")]
     assert key.encode() not in b"".join(span.SerializeToString() for span in collector.spans)
 
@@ -178,7 +165,7 @@ def test_spans_of_requests_at_the_same_time_do_not_mix_and_hold_no_key(
 def test_a_request_without_a_trace_begins_one_as_the_sampler_decides(tmp_path: Path, collector: Collector) -> None:
     key, _ = new_key(tmp_path / "store.db")
     for sampler, number in (("parentbased_always_on", 3), ("parentbased_always_off", 0)):
-        collector.spans.clear()
+        collector.receiver.received.clear()
         with serving(tmp_path / "store.db", OTEL_TRACES_SAMPLER=sampler, **collector.environ) as server:
             with server.client(key) as client:
                 for _ in range(3):
@@ -198,21 +185,15 @@ def test_a_503_is_an_error_in_its_span(tmp_path: Path, collector: Collector) -> 
         assert 503 == client.delete(f"{ORDERS}/1", headers=sent(TRACE)).status_code
         (tmp_path / "moved.db").rename(store)
         server.stop()
-    [request] = [span for span in collector.of(TRACE) if span.kind == SERVER]
+    request = collector.request(TRACE)
     assert (2, "503") == (request.status.code, attributes(request)["error.type"])
     assert [2] == [span.status.code for span in collector.of(TRACE) if span.name == "store.submit"]
 
 
-@contextmanager
-def silent_port() -> Iterator[str]:
-    """The address of something that accepts connections and never responds."""
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
 def test_a_collector_that_does_not_respond_delays_neither_requests_nor_the_stop(tmp_path: Path) -> None:
     key, _ = new_key(tmp_path / "store.db")
-    with silent_port() as endpoint:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "10"}
         with serving(tmp_path / "store.db", **environ) as server, server.client(key) as client:
             for _ in range(20):
@@ -249,3 +230,118 @@ def test_another_protocol_and_a_missing_extra_are_errors_that_say_what_to_do(mon
     monkeypatch.setattr("importlib.util.find_spec", find)
     with pytest.raises(SettingsError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT is set, .*requirements/otel\.lock$"):
         backend.tracing(endpoint, read_settings({}))
+
+
+SENT = f"00-{TRACE}-{PARENT}-01"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SENT,
+        f"00-{TRACE}-{PARENT}-00",
+        f"00-{TRACE}-{PARENT}-ff",
+        f"cc-{TRACE}-{PARENT}-01",
+        f"01-{TRACE}-{PARENT}-01-what-the-future-will-be-like",
+        f"01-{TRACE}-{PARENT}-01-",
+    ],
+)
+def test_a_valid_traceparent_names_a_trace_and_the_callers_span(value: str) -> None:
+    assert TraceContext(TRACE, PARENT) == parse_traceparent(value.encode())
+
+
+INVALID = [
+    "",
+    f"ff-{TRACE}-{PARENT}-01",
+    f"00-{TRACE}-{PARENT}-01-more",
+    f"00-{TRACE}-{PARENT}-01-",
+    f"01-{TRACE}-{PARENT}-01more",
+    f"00-{TRACE}-{PARENT}-1",
+    f"00-{TRACE}-{PARENT}",
+    f"00-{TRACE.upper()}-{PARENT}-01",
+    f"00-{'0' * 32}-{PARENT}-01",
+    f"00-{TRACE}-{'0' * 16}-01",
+    f"0-{TRACE}-{PARENT}-01",
+    f"00-{TRACE[1:]}-{PARENT}-01",
+    f"00_{TRACE}_{PARENT}_01",
+    f" {SENT}",
+    f"{SENT}, {SENT}",
+]
+
+
+@pytest.mark.parametrize("value", INVALID)
+def test_an_invalid_traceparent_is_ignored(value: str) -> None:
+    assert parse_traceparent(value.encode()) is None
+    assert parse_traceparent(None) is None
+
+
+@given(st.binary(max_size=80) | st.from_regex(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"))
+def test_what_is_used_of_any_bytes_are_hexadecimal_digits(value: bytes) -> None:
+    trace = parse_traceparent(value)
+    if trace is not None:
+        assert (32, 16) == (len(bytes.fromhex(trace.trace_id)) * 2, len(bytes.fromhex(trace.parent_id)) * 2)
+
+
+async def test_each_line_about_a_request_has_its_trace(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(deployment, PETSTORE_ACCESS_LOG="all") as service:
+        account = await service.account()
+        key, refused = await service.key(), await service.key(account)
+        await service.backend.store.accounts.change(account, suspend(service.actor.at), service.actor)
+        for text in (key, refused):
+            await service.client.get(ORDERS, headers=bearer(text, traceparent=SENT))
+
+        async def unavailable(*_: object) -> Any:
+            raise ServiceUnavailable("no disk")
+
+        monkeypatch.setattr(service.backend.store.search, "page", unavailable)
+        await service.client.get(ORDERS, headers=bearer(key, traceparent=SENT))
+        await service.client.get(ORDERS, headers=bearer(key, traceparent="none"))
+        repeated = ["Connection: close", f"traceparent: {SENT}", f"traceparent: {SENT}"]
+        await wire.send(service.transport.port, wire.head("GET", ORDERS, *repeated))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    of = [(line["event"], line.get("trace_id"), line.get("parent_id")) for line in lines if "request_id" in line]
+    assert [
+        ("request answered", TRACE, PARENT),
+        ("key refused", TRACE, PARENT),
+        ("request answered", TRACE, PARENT),
+        ("store unavailable", TRACE, PARENT),
+        ("request answered", TRACE, PARENT),
+        ("store unavailable", None, None),
+        ("request answered", None, None),
+        ("request answered", None, None),
+    ] == of
+    assert all(("trace_id" in line) == ("parent_id" in line) for line in lines)
+
+
+@pytest.mark.usefixtures("each_deployment")
+async def test_the_audit_entry_of_a_change_has_the_trace_of_the_request(service: Service) -> None:
+    await service.orders(Order(1), Order(2))
+    key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
+    traced = bearer(key, traceparent=SENT, **{"X-Request-Id": "mine"})
+    assert 204 == (await service.client.delete(f"{ORDERS}/1", headers=traced)).status_code
+    assert 204 == (await service.client.delete(f"{ORDERS}/2", headers=bearer(key))).status_code
+    placing = {**traced, "Idempotency-Key": "one"}
+    placed = await service.client.post(ORDERS, headers=placing, json={"petId": 1, "quantity": 1})
+    assert 201 == placed.status_code
+    entries = {entry.subject: entry async for entry in service.backend.store.audit.entries()}
+    assert (TRACE, "mine") == (entries["order:1"].trace_id, entries["order:1"].request_id)
+    assert entries["order:2"].trace_id is None
+    by_placing = entries[f"order:{placed.json()['id']}"]
+    assert (TRACE, "mine") == (by_placing.trace_id, by_placing.request_id)
+    for entry in entries.values():
+        assert "trace_id" not in (entry.after or {})
+
+
+async def test_commands_show_the_trace_of_a_change(deployment: Deployment) -> None:
+    async with running(deployment) as service:
+        await service.orders(Order(1))
+        headers = bearer(await service.key(), traceparent=SENT)
+        assert 204 == (await service.client.delete(f"{ORDERS}/1", headers=headers)).status_code
+    cli = CommandLine(deployment)
+    [line] = cli.must("audit", "--action", "order.cancel", "--json").out.splitlines()
+    assert TRACE == json.loads(line)["traceId"]
+    assert f"trace {TRACE}" in " ".join(cli.must("audit", "--action", "order.cancel").out.split())
+    created = cli.must("audit", "--action", "account.create", "--json").out
+    assert "traceId" not in created

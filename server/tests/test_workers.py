@@ -15,7 +15,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from prometheus_client.core import Metric
 
 from petstore_server.api.admin import DRAINING, Readiness
 from petstore_server.runtime import servers, supervisor
@@ -258,10 +257,6 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     assert paused == [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
     assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == paused
-
-
-def samples(metrics: list[Metric]) -> dict[str, float]:
-    return {sample.name: sample.value for metric in metrics for sample in metric.samples}
 
 
 OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "degraded", "reason": "redis"})
