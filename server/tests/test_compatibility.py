@@ -27,17 +27,16 @@ def test_the_shipped_contract_breaks_nothing_that_was_published(name: str) -> No
     assert [] == breaking_changes(read_yaml(BASELINES / FILES[name]), read_yaml(SHIPPED / name))
 
 
-def test_the_pattern_of_a_timestamp_may_go_because_its_format_and_its_description_say_the_same() -> None:
-    published = deepcopy(V1)
-    schema(published, "Order")["properties"]["shipDate"]["pattern"] = "Z$"
-    assert [] == breaking_changes(published, V1)
-    changed = deepcopy(V1)
-    changed["components"]["headers"]["ETag"]["schema"]["pattern"] = "Z$"
-    assert breaking_changes(V1, changed)
-
-
 def listing(contract: dict[str, Any]) -> Any:
     return contract["paths"]["/store/orders"]["get"]
+
+
+def placing_body(contract: dict[str, Any]) -> Any:
+    return contract["paths"]["/store/orders"]["post"]["requestBody"]
+
+
+def scheme(contract: dict[str, Any]) -> Any:
+    return contract["components"]["securitySchemes"]["bearerAuth"]
 
 
 def schema(contract: dict[str, Any], name: str) -> Any:
@@ -85,10 +84,11 @@ def _set(node: Any, name: str, value: Any) -> None:
         (lambda c: _set(schema(c, "Error")["properties"], "detail", {"type": "string"}), "field detail was added"),
         (lambda c: schema(c, "Error").pop("additionalProperties"), "other fields or values became possible"),
         (lambda c: c["x-other-requests"]["responses"].pop("405"), "other requests: status 405 was removed"),
-        (
-            lambda c: _set(c["components"]["securitySchemes"]["bearerAuth"], "scheme", "basic"),
-            "bearerAuth: type and scheme ('http', 'bearer')",
-        ),
+        (lambda c: _set(scheme(c), "scheme", "basic"), "bearerAuth: type and scheme ('http', 'bearer')"),
+        (lambda c: schema(c, "OrderPlacement")["required"].append("shipDate"), "field shipDate became required"),
+        (lambda c: schema(c, "OrderPlacement")["properties"].pop("shipDate"), "field shipDate was removed"),
+        (lambda c: _set(schema(c, "OrderPlacement")["properties"]["quantity"], "minimum", 2), "minimum 1 became 2"),
+        (lambda c: placing_body(c).pop("content"), "request body of application/json was removed"),
     ],
 )
 def test_a_breaking_change_is_found(change: Callable[[Any], object], expected: str) -> None:
@@ -106,47 +106,3 @@ def test_a_new_error_code_breaks_version_1_and_not_version_2(name: str) -> None:
 
     assert any("code: value teapot was added" in found for found in breaking_changes(V1, with_new_code(V1)))
     assert [] == breaking_changes(V2, with_new_code(V2))
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda c: schema(c, "OrderPlacement")["required"].append("shipDate"), "field shipDate became required"),
-        (lambda c: schema(c, "OrderPlacement")["properties"].pop("shipDate"), "field shipDate was removed"),
-        (lambda c: _set(schema(c, "OrderPlacement")["properties"]["quantity"], "minimum", 2), "minimum 1 became 2"),
-        (
-            lambda c: _set(c["paths"]["/store/orders"]["post"]["requestBody"], "content", {}),
-            "request body of application/json was removed",
-        ),
-    ],
-)
-def test_a_request_body_that_becomes_narrower_is_found(change: Callable[[Any], object], expected: str) -> None:
-    change(changed := deepcopy(V2))
-    assert any(expected in found for found in breaking_changes(V2, changed)), breaking_changes(V2, changed)
-    before, after = deepcopy(V2), changed
-    for contract in (before, after):
-        contract["paths"]["/store/orders"]["post"]["x-stability"] = "experimental"
-    assert [] == breaking_changes(before, after)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda c: _set(c["paths"], "/store/new", {"get": listing(c)}),
-        lambda c: listing(c)["parameters"].append({**parameter(c, "PetId"), "name": "quantity"}),
-        lambda c: schema(c, "OrderSort")["enum"].append("createdAt"),
-        lambda c: _set(schema(c, "Order")["properties"], "note", {"type": "string"}),
-        lambda c: schema(c, "Order")["required"].append("complete"),
-        lambda c: codes(c, "Error").append("teapot"),
-        lambda c: _set(listing(c)["responses"], "410", listing(c)["responses"]["403"]),
-        lambda c: _set(listing(c)["responses"]["200"]["headers"], "Age", c["components"]["headers"]["ETag"]),
-        lambda c: _set(listing(c), "x-stability", "stable"),
-        lambda c: _set(c["components"]["securitySchemes"], "other", {"type": "http", "scheme": "basic"}),
-        lambda c: _set(listing(c), "description", "Other words."),
-        lambda c: _set(schema(c, "Order")["properties"]["id"], "minimum", 0),
-    ],
-)
-def test_a_compatible_change_is_accepted(change: Callable[[Any], object]) -> None:
-    changed = deepcopy(V2)
-    change(changed)
-    assert [] == breaking_changes(V2, changed)

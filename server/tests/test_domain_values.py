@@ -7,7 +7,6 @@ from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import example, given
@@ -26,12 +25,8 @@ from petstore_server.domain.errors import (
     Unreachable,
     replacing_remedy,
 )
-from petstore_server.domain.health import STATES, HostHealth, State
 from petstore_server.domain.imports import (
-    MAX_KEPT_REJECTS,
-    REJECTS_LIFETIME,
     ImportOutcome,
-    Rejected,
     evaluate_pet_import,
     id_ranges,
 )
@@ -72,10 +67,6 @@ def test_ranges_contain_exactly_the_identifiers(ids: set[int]) -> None:
     ranges = id_ranges(ids)
     assert sorted(ids) == [order_id for first, last in ranges for order_id in range(first, last + 1)]
     assert all(one[1] + 1 < following[0] for one, following in pairwise(ranges))
-
-
-def test_ten_thousand_rejected_rows_are_kept_for_30_days() -> None:
-    assert (10_000, 30 * 86_400, (0, (), ())) == (MAX_KEPT_REJECTS, REJECTS_LIFETIME, Rejected())
 
 
 def test_a_value_in_an_error_has_at_most_60_characters() -> None:
@@ -193,11 +184,6 @@ def test_a_pet_is_the_fields_that_have_a_value_and_an_import_replaces_it(fields:
 )
 def test_what_users_read_of_states_and_kinds_stays_the_same(kind: type[Enum], values: str) -> None:
     assert values.split(", ") == [each.value for each in kind]
-
-
-def test_the_states_of_the_service_from_the_best_on() -> None:
-    assert get_args(State) == STATES
-    assert not HostHealth("one", "ready", "", 1.0, 2.0).stopped
 
 
 def test_a_store_that_is_not_available_explains_itself_to_operators_only() -> None:

@@ -312,18 +312,16 @@ def test_a_store_whose_identifiers_are_above_2_53_gets_small_new_ones(old: Store
     assert [largest + 1, largest + 2, largest + 3] == asyncio.run(use())
 
 
-def test_a_store_with_large_identifiers_only_begins_with_1(old: Stores) -> None:
-    execute(old, "DELETE FROM petstore.orders")
-    first_release.add_order(old, INT64_MAX, owner=None)
+@pytest.mark.parametrize(
+    ("newest", "left", "next_after"), [(INT64_MAX, "id > 5", 0), (MAX_ASSIGNED_ID, "id < 5", MAX_ASSIGNED_ID)]
+)
+def test_a_store_with_large_identifiers_only_begins_with_1_and_a_counter_below_2_53_stays(
+    old: Stores, newest: int, left: str, next_after: int
+) -> None:
+    first_release.add_order(old, newest, owner=None)
+    execute(old, f"DELETE FROM petstore.orders WHERE NOT {left}")
     migrate(old.url)
-    assert [(0,)] == execute(old, "SELECT last_order_id FROM petstore.clock")
-
-
-def test_a_counter_below_2_53_stays(old: Stores) -> None:
-    first_release.add_order(old, MAX_ASSIGNED_ID, owner=None)
-    execute(old, "DELETE FROM petstore.orders WHERE id > 5")
-    migrate(old.url)
-    assert [(MAX_ASSIGNED_ID,)] == execute(old, "SELECT last_order_id FROM petstore.clock")
+    assert [(next_after,)] == execute(old, "SELECT last_order_id FROM petstore.clock")
 
 
 @pytest.mark.parametrize("fault", ["killed", "full"])

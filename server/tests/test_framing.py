@@ -3,8 +3,10 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import h11
 from hypothesis import example, given, settings
@@ -35,36 +37,17 @@ CLOSED = socket.socket()
 CLOSED.close()
 
 
-class Wire(asyncio.Transport):
+def open_transport() -> Mock:
     """A transport that collects what is written to it."""
-
-    def __init__(self) -> None:
-        super().__init__({"socket": CLOSED})
-        self.written = b""
-        self.ended = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def is_closing(self) -> bool:
-        return self.ended
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    close = abort = write_eof
+    made = Mock(asyncio.Transport, written=[], ended=False)
+    made.get_extra_info.side_effect = {"socket": CLOSED}.get
+    made.get_write_buffer_size.return_value = 0
+    made.is_closing.side_effect = lambda: made.ended
+    made.write.side_effect = made.written.append
+    made.writelines.side_effect = made.written.extend
+    for end in (made.write_eof, made.close, made.abort):
+        end.side_effect = partial(setattr, made, "ended", True)
+    return made
 
 
 def read_here(pieces: list[bytes]) -> Reading:
@@ -82,8 +65,8 @@ def read_here(pieces: list[bytes]) -> Reading:
         requests.append(Seen(request.method, target, len(request.body)))
         return Response(204), b""
 
-    async def run() -> Wire:
-        server, wire = PublicServer(respond, lambda: 0.0, 10), Wire()
+    async def run() -> Mock:
+        server, wire = PublicServer(respond, lambda: 0.0, 10), open_transport()
         connection = Connection(server)
         connection.connection_made(wire)
         for piece in pieces:
@@ -92,23 +75,18 @@ def read_here(pieces: list[bytes]) -> Reading:
             buffer = connection.get_buffer(len(piece))
             buffer[: len(piece)] = piece
             connection.buffer_updated(len(piece))
-            await settle()
+            for _ in range(40):  # what can be done now
+                await asyncio.sleep(0)
         connection.connection_lost(None)
         return wire
 
     wire = asyncio.run(run())
-    statuses = [line[9:12] for line in wire.written.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+    statuses = [line[9:12] for line in b"".join(wire.written).split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
     refused = statuses[len(requests) :]
     assert [b"204"] * len(requests) == statuses[: len(requests)]
     assert refused in ([], [b"400"], [b"501"])
     assert wire.ended or not refused
     return Reading(requests, not wire.ended)
-
-
-async def settle() -> None:
-    """Let the event loop do all that can be done now."""
-    for _ in range(40):
-        await asyncio.sleep(0)
 
 
 class H11Server:

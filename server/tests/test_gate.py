@@ -71,21 +71,17 @@ async def test_a_contract_is_also_a_document_below_its_version_without_a_key(ser
 
 
 @embedded
-async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(service: Service) -> None:
+async def test_gzip_is_sent_where_it_is_accepted_and_head_tells_the_length(service: Service) -> None:
     await service.orders(*[Order(number) for number in range(5000)])
     headers = bearer(await service.key())
-    plain = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
-    zipped = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "br, gzip;q=0.8"})
-    refused = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip;q=0"})
-    overlong = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip, " * 50 + "br"})
-    assert (None, "gzip", None, None) == tuple(
-        response.headers.get("content-encoding") for response in (plain, zipped, refused, overlong)
-    )
-    assert plain.content == zipped.content == refused.content
-    assert plain.headers["etag"] != zipped.headers["etag"]
+    lists = [
+        await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": accepted})
+        for accepted in ("identity", "br, gzip;q=0.8", "gzip;q=0", "gzip, " * 50 + "br")
+    ]
+    assert [None, "gzip", None, None] == [response.headers.get("content-encoding") for response in lists]
+    assert 1 == len({response.content for response in lists})
     head = await service.client.head(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
-    assert (str(len(plain.content)), b"") == (head.headers["content-length"], head.content)
-    assert plain.headers["etag"] == head.headers["etag"]
+    assert (str(len(lists[0].content)), b"") == (head.headers["content-length"], head.content)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -401,11 +397,6 @@ async def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(se
         (400, "bad_request", 56),
         (404, "order_not_found", 55),
     ] == [(*code(response), limits(response)[1]) for response in responses]
-
-    for path in (f"{ORDERS}/1", "/docs"):  # where only the body shows it
-        lines = [f"Authorization: {headers['Authorization']}", "Transfer-Encoding: chunked", "Connection: close"]
-        body = b"10001\r\n" + b"x" * 65_537
-        assert "payload_too_large" == (await raw_exchange(service, wire.head("DELETE", path, *lines) + body)).code
 
 
 @contextmanager

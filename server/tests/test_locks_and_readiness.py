@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -29,6 +30,7 @@ from testing.stores import BY, Stores, add_key, write_locked
 from testing.subprocesses import PATIENCE, PATIENT, within
 
 MODES = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
+PLACED = {"petId": 1, "quantity": 1}
 MAIN = ("list", "page", "get", "changes", "cancel", "place")
 """The operations without which the service is not ready."""
 _ORDERS = range(1, 61)  # each is cancelled once; a longer list takes longer to compare with the contract
@@ -60,52 +62,44 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "TIMEOUTS", PATIENT._replace(lock=0.2))
 
 
-class Partners:
-    """A partner whose key is known, and one whose key is not."""
+Calls = dict[str, Callable[[], Awaitable[int]]]
+"""Operations by name; each returns the status of a response."""
 
-    def __init__(self, service: Service, known: str, unknown: str) -> None:
-        self._service = service
-        self._known, self._unknown = bearer(known), bearer(unknown)
-        self._orders, self._keys = iter(_ORDERS), itertools.count(1)
-        self.calls: dict[str, Callable[[], Awaitable[int]]] = {
-            "list": partial(self._ask, "GET", "/v1/store/orders"),
-            "page": partial(self._ask, "GET", "/v2/store/orders?limit=2"),
-            "get": partial(self._ask, "GET", "/v2/store/orders/1"),
-            "changes": partial(self._ask, "GET", "/v2/store/changes?limit=2"),
-            "cancel": self._cancel,
-            "place": self._place,
-            "usage": partial(self._ask, "GET", "/v2/usage"),
-            "pet": partial(self._ask, "GET", "/v1/pets/1"),
-            "new key": self._use_unknown_key,
-        }
 
-    async def failing(self) -> list[str]:
-        """The operations that get 503, and get it again: one that only met another one succeeds then."""
+def calls_of(service: Service, known: str, unknown: str) -> Calls:
+    """Those of a partner whose key is known, and one of a partner whose key is not."""
+    orders, keys = iter(_ORDERS), itertools.count(1)
 
-        async def fails(call: Callable[[], Awaitable[int]]) -> bool:
-            return await call() == 503 and await call() == 503
+    async def ask(
+        method: str, path: str, key: str = known, header: Mapping[str, str] = MappingProxyType({}), **more: Any
+    ) -> int:
+        return (await service.client.request(method, path, headers=bearer(key, **header), **more)).status_code
 
-        failed = await asyncio.gather(*(fails(call) for call in self.calls.values()))
-        return list(itertools.compress(self.calls, failed))
+    return {
+        "list": partial(ask, "GET", "/v1/store/orders"),
+        "page": partial(ask, "GET", "/v2/store/orders?limit=2"),
+        "get": partial(ask, "GET", "/v2/store/orders/1"),
+        "changes": partial(ask, "GET", "/v2/store/changes?limit=2"),
+        "cancel": lambda: ask("DELETE", f"/v1/store/orders/{next(orders)}"),
+        "place": lambda: ask("POST", "/v2/store/orders", header={"Idempotency-Key": f"{next(keys)}"}, json=PLACED),
+        "usage": partial(ask, "GET", "/v2/usage"),
+        "pet": partial(ask, "GET", "/v1/pets/1"),
+        "new key": partial(ask, "GET", "/v2/store/orders/1", unknown),
+    }
 
-    async def _ask(self, method: str, path: str, **more: Any) -> int:
-        headers = self._known | more.pop("headers", {})
-        return (await self._service.client.request(method, path, headers=headers, **more)).status_code
 
-    async def _cancel(self) -> int:
-        return await self._ask("DELETE", f"/v1/store/orders/{next(self._orders)}")
+async def failing(calls: Calls) -> list[str]:
+    """The operations that get 503, and get it again: one that only met another one succeeds then."""
 
-    async def _place(self) -> int:
-        key = {"Idempotency-Key": f"order-{next(self._keys)}"}
-        return await self._ask("POST", "/v2/store/orders", json={"petId": 1, "quantity": 1}, headers=key)
+    async def fails(call: Callable[[], Awaitable[int]]) -> bool:
+        return await call() == 503 and await call() == 503
 
-    async def _use_unknown_key(self) -> int:
-        return (await self._service.client.get("/v2/store/orders/1", headers=self._unknown)).status_code
+    return list(itertools.compress(calls, await asyncio.gather(*map(fails, calls.values()))))
 
 
 @asynccontextmanager
-async def serving_partners(settings: dict[str, str]) -> AsyncIterator[tuple[Service, Partners]]:
-    """The service with its background tasks, and its partners, whose requests were served before."""
+async def serving_partners(settings: dict[str, str]) -> AsyncIterator[tuple[Service, Calls]]:
+    """The service with its background tasks, and the calls of its partners, whose requests were served before."""
     async with running(Deployment(Path("unused"), settings)) as service:
         account = await service.account(Plan.ENTERPRISE, UNLIMITED)
         scopes = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
@@ -114,23 +108,21 @@ async def serving_partners(settings: dict[str, str]) -> AsyncIterator[tuple[Serv
         await service.background_round()  # learns of the keys
         tasks = asyncio.create_task(run_tasks(service.application.background))
         try:
-            yield service, Partners(service, known, unknown)
+            yield service, calls_of(service, known, unknown)
         finally:
             tasks.cancel()
             with suppress(asyncio.CancelledError):
                 await tasks
 
 
-async def difference(service: Service, partners: Partners, name: str) -> str:
+async def difference(service: Service, calls: Calls, name: str) -> str:
     """How readiness differs from what partners get while `name` is kept from the service; empty if it does not."""
-    failing = await partners.failing()
+    failed = await failing(calls)
     ready, detail = await service.application.readiness()
-    shown = f"{failing}: {ready} {detail}"
-    if ready == any(call in MAIN for call in failing):
+    shown = f"{failed}: {ready} {detail}"
+    if ready == any(call in MAIN for call in failed) or (ready and failed and detail["status"] != "degraded"):
         return shown
-    if ready and failing and detail["status"] != "degraded":
-        return shown
-    return f"the cause is not named: {shown}" if failing and name not in detail["reason"] else ""
+    return f"the cause is not named: {shown}" if failed and name not in detail["reason"] else ""
 
 
 async def differences(
@@ -138,12 +130,12 @@ async def differences(
 ) -> dict[str, str]:
     """What `difference` finds for each of several things that are kept from the service, with the name of its table."""
     found = {}
-    async with serving_partners(settings) as (service, partners):
+    async with serving_partners(settings) as (service, calls):
         for label, (name, hide) in hidden.items():
             service.application.authenticator.confirm(changed=True)  # forgets all keys
-            await partners.calls["list"]()
+            await calls["list"]()
             with hide():
-                found[label] = await difference(service, partners, name)
+                found[label] = await difference(service, calls, name)
     return {label: text for label, text in found.items() if text}
 
 

@@ -1,5 +1,6 @@
 """The request parser: its bounds, and what it takes for a request."""
 
+import asyncio
 from contextlib import nullcontext
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from petstore_server.server.messages import (
     MAX_HEADERS,
     MAX_TARGET,
     BadRequest,
+    Disconnected,
     HeadersTooLarge,
     PayloadTooLarge,
     Request,
@@ -224,6 +226,17 @@ def test_the_parser_knows_what_has_begun_and_what_is_still_arriving() -> None:
     assert [*begun, (False, 1, False, 0), (True, 2, False, 1)] == states
     one.close()
     assert (True, 0, True) == (one.starved, one.size, one.in_message)
+
+
+def test_a_malformed_body_ends_the_wait_of_its_request_for_it() -> None:
+    one = RequestParser("192.0.2.1")
+    take(one, request(b"Host: x", b"Transfer-Encoding: chunked"))
+    with pytest.raises(BadRequest):
+        take(one, b"x\r\n")
+    taken = one.requests.popleft()
+    one.refuse(BadRequest(), taken)
+    with pytest.raises(Disconnected):
+        asyncio.run(taken.receive_body())
 
 
 def test_blank_lines_before_a_request_are_bounded() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import check, migrate, opening
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.backend import opened_backend
@@ -24,7 +23,8 @@ from testing.damage import add_amcheck, execute, set_record
 from testing.engines import PostgresEngine
 from testing.first_release import make_store
 from testing.redis_engine import shared_redis
-from testing.stores import BY, Stores, add_key, opened_at, refusal
+from testing.stores import BY, Stores, add_key, refusal
+from testing.stores import opening as opening_of_store
 from testing.subprocesses import free_port
 from testing.webhooks import server_tls
 
@@ -70,13 +70,8 @@ def test_a_database_in_another_encoding_is_refused_with_the_command_that_makes_o
             admin.execute(f"DROP DATABASE {name}")
         [statement] = re.findall("CREATE DATABASE .* LOCALE 'C'", message)
         admin.execute(statement.replace("petstore", name, 1).replace("OWNER petstore", "OWNER postgres"))
-
-        async def place() -> None:
-            async with opened_at(url) as store:
-                await store.orders.place(Placement(1, "key", 1, 1, None, "日本"), BY)
-
         try:
-            asyncio.run(place())
+            opening_of_store(url, create=True)
         finally:
             admin.execute(f"DROP DATABASE {name}")
 

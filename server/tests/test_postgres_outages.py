@@ -26,7 +26,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import opening
 from petstore_server.engines.postgres.connections import Connection
-from petstore_server.engines.postgres.engine import CONCURRENCY, LONG_READS
+from petstore_server.engines.postgres.engine import LONG_READS
 from petstore_server.engines.postgres.faults import NO_RESPONSE
 from petstore_server.engines.postgres.options import Options, transactions
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
@@ -36,7 +36,6 @@ from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from petstore_server.store.statements import Query, Row, Work
 from testing.engines import PostgresEngine, running_engine
-from testing.proxy import Proxy
 from testing.redis_engine import own_redis
 from testing.stores import (
     BY,
@@ -350,37 +349,6 @@ async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(post
         assert (await store.orders.change(3, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_a_change_whose_attempts_or_neighbours_are_slow_is_refused_soon(
-    postgres_stores: Stores, postgres: PostgresEngine
-) -> None:
-    async with (
-        filled(postgres_stores, 1_000),
-        Proxy(postgres.port) as proxy,
-        opened_at(postgres_stores.url.replace(str(postgres.port), str(proxy.port))) as store,
-    ):
-        await connect_all(store)
-        with psycopg.connect(postgres_stores.url) as other:
-            other.execute("SELECT 1 FROM petstore.orders WHERE id = 8 FOR UPDATE")
-            proxy.delay = 0.1
-            free = asyncio.create_task(store.orders.change(9, CANCEL, BY))
-            assert "locked" in await reported_lock(lambda: store.orders.change(8, CANCEL, BY))
-            [changed] = await asyncio.gather(free, return_exceptions=True)
-            late = isinstance(changed, ServiceUnavailable) and changed.reason == NO_RESPONSE
-            assert late or (isinstance(changed, Order) and changed.status is Status.CANCELLED)
-        proxy.delay = 0.275
-        outcome, numbers = None, iter(range(10, 1_000))
-        while outcome is not ServiceUnavailable:  # those under way end first, if the test stands still meanwhile
-            under_way = []
-            for _ in range(CONCURRENCY):
-                under_way.append(asyncio.ensure_future(store.orders.change(next(numbers), CANCEL, BY)))
-                await asyncio.sleep(0.02)
-            began = time.perf_counter()
-            last = store.orders.change(next(numbers), CANCEL, BY)
-            [outcome] = map(type, await asyncio.gather(last, return_exceptions=True))
-            assert time.perf_counter() - began < SOON + busy()
-            await asyncio.gather(*under_way, return_exceptions=True)
-
-
 async def test_exports_and_long_reads_leave_connections_to_requests(postgres_stores: Stores) -> None:
     async with filled(postgres_stores) as store, AsyncExitStack() as open_scans:
         scans = [store.orders.scan(batch_size=2) for _ in range(CONNECTIONS)]
@@ -483,19 +451,6 @@ async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_
         await asyncio.wait([request])
         assert request.cancelled()
         assert [[(2,)]] == await pool.use(lambda connection: connection.rows([Query("SELECT 2")]), patient)
-
-
-async def test_a_request_that_waits_while_its_pool_closes_is_refused(postgres_stores: Stores) -> None:
-    async with open_pool(postgres_stores) as pool, AsyncExitStack() as reads:
-        for _ in range(CONNECTIONS):
-            await reads.enter_async_context(pool.long_read(EXPORT))
-        request = asyncio.create_task(pool.use(lambda connection: connection.rows([Query("SELECT 1")]), READ))
-        await asyncio.sleep(0.01)
-        await pool.close()
-        await reads.aclose()
-        with pytest.raises(ServiceUnavailable) as refused:
-            await request
-        assert "the store is closed" == refused.value.reason
 
 
 async def test_a_database_that_accepts_no_changes_is_reported(

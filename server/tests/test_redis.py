@@ -84,14 +84,6 @@ def script_calls(engine: RedisEngine) -> int:
     return sum(int(called.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "eval"))
 
 
-async def test_exactly_the_limit_is_admitted_over_several_limiters_at_once(engine: RedisEngine) -> None:
-    async with limiter(engine.url) as one, limiter(engine.url) as other:
-        decisions = await asyncio.gather(*[each.admit(principal()) for _ in range(200) for each in (one, other)])
-        assert 60 == admitted(decisions)
-        addressed = [each.admit_address("192.0.2.1") for _ in range(100) for each in (one, other)]
-        assert ADDRESS_LIMIT == admitted(await asyncio.gather(*addressed))
-
-
 async def test_requests_that_arrive_together_share_a_call_and_very_many_are_split(engine: RedisEngine) -> None:
     async with limiter(engine.url) as one:
         before = script_calls(engine)
@@ -203,18 +195,6 @@ async def test_a_ban_holds_in_every_process_at_once_and_until_its_end_once_the_s
         assert Outcome.BANNED is await outcome(other)
         clock.now = float(ban.until)
         assert Outcome.ADMITTED is await outcome(other)
-
-
-async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_that_yet(engine: RedisEngine) -> None:
-    clock = Clock()
-    async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
-        ban = await ban_by(one)
-        one.local.saved(one.local.take_unsaved())
-        one.local.replace_bans([ban])
-        assert [Outcome.BANNED] * 2 == [await outcome(one), await outcome(other)]
-        one.local.replace_bans([])
-        one.local.forget()
-        assert [Outcome.ADMITTED] * 2 == [await outcome(one), await outcome(other)]
 
 
 async def test_a_ban_that_never_reached_the_store_holds_from_a_minute_before_it_until_its_bridge_ends(

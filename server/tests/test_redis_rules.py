@@ -1,14 +1,12 @@
 """Redis and its faults without a Redis: how they are named, and how a process counts in an outage (D19)."""
 
 import ssl
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy
@@ -20,7 +18,7 @@ from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
-from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
+from petstore_server.limits.redis_client import RedisClient, is_refusal, reason_of
 from testing.clock import Clock
 
 URL = "redis://localhost:1/0"
@@ -70,34 +68,19 @@ def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal() -> None:
     assert [True, True, True, False, False, False] == [is_refusal(fault) for fault in faults]
 
 
-def test_the_driver_repeats_no_call_and_bounds_only_connecting() -> None:
-    found = make_client(RedisAddress(URL), 1.0).redis.connection_pool.connection_kwargs
-    assert 0 == found["retry"]._retries
-    assert (1.0, None, "petstore", 2) == tuple(
-        found[name] for name in ("socket_connect_timeout", "socket_timeout", "client_name", "protocol")
-    )
-
-
 class Connection:
     """A client of the driver that does what a test says."""
 
-    def __init__(self, fail: Exception | None = None, appendfsync: Exception | None = None) -> None:
-        self._fail = fail
+    def __init__(self, appendfsync: Exception | None = None) -> None:
         self._appendfsync = appendfsync
-        self.closed = 0
 
     async def info(self, section: str = "") -> dict[str, Any]:
-        if self._fail is not None:
-            raise self._fail
         return {"redis_version": "7"}
 
     async def config_get(self, name: str) -> dict[str, str]:
         if self._appendfsync is not None:
             raise self._appendfsync
         return {name: "everysec"} if name == "appendfsync" else {}
-
-    async def aclose(self) -> None:
-        self.closed += 1
 
 
 def counters(connection: Any = None) -> RedisCounters:
@@ -109,24 +92,6 @@ def counters(connection: Any = None) -> RedisCounters:
 async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them() -> None:
     assert {"redis_version": "7", "appendfsync": "everysec"} == await counters(Connection()).info()
     assert {"redis_version": "7"} == await counters(Connection(appendfsync=ResponseError("NOPERM"))).info()
-
-
-@pytest.mark.parametrize("fault", [RedisTimeoutError("slow."), OSError("slow."), None], ids=repr)
-@pytest.mark.parametrize(
-    "call",
-    [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest("store:timeline", 1), lambda it: it.prove()],
-)
-async def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
-    call: Callable[[RedisCounters], Coroutine[Any, Any, object]], fault: Exception | None
-) -> None:
-    connection = None
-    if fault is not None:
-        connection = Connection(fail=fault)
-        for name in ("mget", "eval", "evalsha"):
-            setattr(connection, name, lambda *_: connection.info())
-    with pytest.raises(CountersUnavailable, match="^not connected$" if fault is None else "^slow$") as caught:
-        await call(counters(connection))
-    assert not caught.value.refused
 
 
 async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.audit import AuditFilters
-from petstore_server.domain.errors import OrderAlreadyCancelled
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.domain.pets import Pet
 from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
 from petstore_server.store.damage import DAMAGED
 from petstore_server.store.engine import run_synchronously
-from petstore_server.store.statements import Query, Work
 from testing.damage import damage_table
 from testing.stores import BY, opened_file, reason, require_store_file, write_locked
 
@@ -44,20 +40,6 @@ async def statuses(store: Store) -> list[Status]:
     return [order.status async for batch in store.orders.scan() for order in batch]
 
 
-def test_what_returned_was_kept_and_what_is_refused_changes_nothing(path: Path) -> None:
-    async def work(store: Store) -> None:
-        assert Status.CANCELLED is (await store.orders.change(1, CANCEL, BY)).status
-        with pytest.raises(OrderAlreadyCancelled):
-            await store.orders.change(1, CANCEL, BY)
-        assert 1 == len(await store.pets.import_batch([Pet(7, "Rex", None)], "import:2", BY))
-
-    use(path, work)
-    assert [Status.CANCELLED, Status.PENDING] == use(path, statuses)
-    assert "Rex" == use(path, lambda store: store.pets.find(7)).name
-    about = AuditFilters(subjects=("order:1",))
-    assert ["order.cancel"] == [entry.action for entry in use(path, lambda store: store.audit.page(about, 2)).entries]
-
-
 def test_a_change_waits_once_for_another_program_that_keeps_the_file_locked(path: Path) -> None:
     waits: list[int] = []
 
@@ -75,17 +57,6 @@ def test_a_change_waits_once_for_another_program_that_keeps_the_file_locked(path
 
     use(path, work)
     assert [Status.PENDING, Status.CANCELLED] == use(path, statuses)
-
-
-def test_many_changes_have_room_for_the_pages_of_indexes(path: Path) -> None:
-    def size() -> Work[int]:
-        [(kibibytes,)] = yield Query("PRAGMA cache_size")
-        return -int(kibibytes)
-
-    async def work(store: Store) -> list[int]:
-        return [await store.engine.transaction(size, bulk=bulk) for bulk in (True, False)]
-
-    assert [64_000, 2_000] == use(path, work)
 
 
 def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:

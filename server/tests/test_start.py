@@ -88,24 +88,6 @@ def test_a_command_on_a_file_needs_no_event_loop_unless_it_does_several_things_t
     assert "asyncio" in loaded([["orders", "ship", "1"]], url)
 
 
-def test_no_time_goes_into_looking_for_garbage_among_the_modules_of_a_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_store_file(tmp_path / "store.db")
-    monkeypatch.setenv("PETSTORE_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
-    counted = """
-import atexit, gc, sys
-from petstore_server.cli.start import main
-looked = []
-gc.callbacks.append(lambda phase, _: looked.append(len(gc.get_objects())))
-atexit.register(lambda: print(max(looked, default=0) < 5_000, gc.get_freeze_count() > 20_000, gc.isenabled()))
-sys.argv[1:] = ["orders", "list"]
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", counted], capture_output=True, text=True, check=True)
-    assert ["True", "True", "True"] == done.stdout.split()[-3:]
-
-
 _SHOW_MODULES = """
 import os, signal, sys
 from petstore_server.cli.main import main

@@ -356,14 +356,6 @@ def test_a_store_that_another_program_keeps_locked_is_not_called_unsound(
     assert "The store is sound." in cli.must("db", "check").out
 
 
-def test_a_check_finds_files_that_are_not_stores(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    path.write_text("text" * 1_000)
-    assert [f"The store at {path} cannot be read: its file is not a SQLite database."] == check(path)
-    with pytest.raises(StoreUnusable, match="no store at"):
-        check(tmp_path / "missing.db")
-
-
 _SERVICE = 65_534
 
 
