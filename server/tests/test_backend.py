@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock, call, patch
 
@@ -286,17 +287,9 @@ async def test_commands_learn_the_largest_number_through_redis_and_ask_an_unreac
     assert 1 == connect.call_count
 
 
-class Work:
+def work_with(*errors: Exception | None) -> AsyncMock:
     """Work that raises the given errors, one for each round but for None, and then succeeds."""
-
-    def __init__(self, *errors: Exception | None) -> None:
-        self.rounds = 0
-        self._errors = list(errors)
-
-    async def __call__(self) -> None:
-        self.rounds += 1
-        if self._errors and (error := self._errors.pop(0)):
-            raise error
+    return AsyncMock(side_effect=chain(errors, repeat(None)))
 
 
 async def run_until(tasks: list[BackgroundTask], truth: Callable[[], bool]) -> None:
@@ -311,10 +304,10 @@ async def run_until(tasks: list[BackgroundTask], truth: Callable[[], bool]) -> N
 async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time_until_a_success(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failing = Work(OSError("broken pipe"), RuntimeError("a defect"), ValueError("another"), None, OSError("again"))
-    other = Work()
+    failing = work_with(OSError("broken pipe"), RuntimeError("a defect"), ValueError("another"), None, OSError("again"))
+    other = work_with()
     tasks = [BackgroundTask("fails", failing, 0.001), BackgroundTask("other", other, 0.001)]
-    await run_until(tasks, lambda: failing.rounds >= 6 and other.rounds >= 6)
+    await run_until(tasks, lambda: failing.call_count >= 6 and other.call_count >= 6)
     logged = [each.__dict__ for each in caplog.records]
     found = [(each["levelname"], each["msg"], each["task"], each["retry_in_seconds"]) for each in logged]
     pauses = (0.002, 0.004, 0.008, 0.002)
@@ -324,7 +317,7 @@ async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time_un
 
 async def test_the_pauses_grow_to_five_seconds_and_are_never_shorter_than_the_usual_one() -> None:
     for pause, expected in ((0.5, [1.0, 2.0, 4.0, 5.0, 5.0]), (60.0, [60.0, 60.0])):
-        task = BackgroundTask("fails", Work(*[OSError("broken pipe")] * 5), pause)
+        task = BackgroundTask("fails", work_with(*[OSError("broken pipe")] * 5), pause)
         assert expected == [await task._round() for _ in expected]
 
 
@@ -332,8 +325,8 @@ async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "petstore_server")
-    work = Work(*[ServiceUnavailable("the disk is full")] * 2, ServiceUnavailable("it is locked"))
-    await run_until([BackgroundTask("save usage", work, 0.001)], lambda: work.rounds >= 6)
+    work = work_with(*[ServiceUnavailable("the disk is full")] * 2, ServiceUnavailable("it is locked"))
+    await run_until([BackgroundTask("save usage", work, 0.001)], lambda: work.call_count >= 6)
     assert [
         ("ERROR", "store unusable", "save usage", "the disk is full"),
         ("INFO", "store usable again", "save usage", "it is locked"),

@@ -2,9 +2,12 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from typing import cast
+from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -102,14 +105,14 @@ async def test_more_new_keys_than_connections_wait_for_their_turn(service: Servi
 class Waiting:
     """A connection as far as a server's turns concern it."""
 
-    def __init__(self, number: int, advanced: list[int]) -> None:
+    def __init__(self, number: int, advanced: list[int], then: Callable[[], None] = lambda: None) -> None:
         self.scheduled = False
-        self._number = number
-        self._advanced = advanced
+        self._number, self._advanced, self._then = number, advanced, then
 
     def advance(self) -> None:
         self.scheduled = False
         self._advanced.append(self._number)
+        self._then()
 
 
 async def _unused(request: Request) -> Answer | None:
@@ -125,46 +128,32 @@ async def _unused(request: Request) -> Answer | None:
     ],
 )
 async def test_a_turn_is_shorter_after_requests_that_join_many_waiting(waiting: int, add: int, next_turn: int) -> None:
-    server, advanced, ends = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), asyncio.Event()
-    tasks = list[asyncio.Task[object]]()
+    server, advanced = PublicServer(_unused, lambda: 0.0, 1_000), list[int]()
 
     def wait(number: int) -> None:
         for _ in range(number):
-            tasks.append(asyncio.create_task(ends.wait()))
-            server.started(tasks[-1])
-
-    class First(Waiting):
-        def advance(self) -> None:
-            super().advance()
-            wait(add)
+            server.started(Mock())
 
     wait(waiting)
-    server.schedule(cast(Connection, First(0, advanced)), None)
+    server.schedule(cast(Connection, Waiting(0, advanced, partial(wait, add))), None)
     for number in range(1, 3 * CONNECTIONS_PER_TURN):
         server.schedule(cast(Connection, Waiting(number, advanced)), None)
     await asyncio.sleep(0)
     assert list(range(CONNECTIONS_PER_TURN)) == advanced
     await asyncio.sleep(0)
     assert list(range(CONNECTIONS_PER_TURN + next_turn)) == advanced
-    ends.set()
-    await asyncio.gather(*tasks)
 
 
 async def test_responses_that_had_to_wait_are_written_before_a_turn_and_before_more_of_them_are_made() -> None:
     server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
-
-    class Held:
-        def flush(self) -> None:
-            seen.extend(advanced)
-            seen.append(-1)
-
+    held = Mock(ResponseWriter, flush=lambda: seen.extend([*advanced, -1]))
     server.schedule(cast(Connection, Waiting(1, advanced)), None)
-    server.hold(cast(ResponseWriter, Held()))
+    server.hold(held)
     await asyncio.sleep(0)
     assert ([-1], [1]) == (seen, advanced)
     for number in range(CONNECTIONS_PER_TURN + 1):
         assert 1 == seen.count(-1), number
-        server.hold(cast(ResponseWriter, Held()))
+        server.hold(held)
     assert 1 + CONNECTIONS_PER_TURN == seen.count(-1)
 
 
@@ -188,12 +177,7 @@ async def test_a_defect_in_one_turn_does_not_end_the_turns() -> None:
     server, advanced = PublicServer(_unused, lambda: 0.0, 1_000), list[int]()
     errors = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
-
-    class Broken:
-        def flush(self) -> None:
-            raise OSError
-
-    server.hold(cast(ResponseWriter, Broken()))
+    server.hold(Mock(ResponseWriter, **{"flush.side_effect": OSError}))
     for number in range(2 * CONNECTIONS_PER_TURN):
         server.schedule(cast(Connection, Waiting(number, advanced)), None)
     for _ in range(5):  # turns

@@ -1,7 +1,7 @@
 """Redis and its faults without a Redis: how they are named, and how a process counts in an outage (D19)."""
 
 import ssl
-from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -68,70 +68,44 @@ def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal() -> None:
     assert [True, True, True, False, False, False] == [is_refusal(fault) for fault in faults]
 
 
-class Connection:
-    """A client of the driver that does what a test says."""
-
-    def __init__(self, appendfsync: Exception | None = None) -> None:
-        self._appendfsync = appendfsync
-
-    async def info(self, section: str = "") -> dict[str, Any]:
-        return {"redis_version": "7"}
-
-    async def config_get(self, name: str) -> dict[str, str]:
-        if self._appendfsync is not None:
-            raise self._appendfsync
-        return {name: "everysec"} if name == "appendfsync" else {}
-
-
-def counters(connection: Any = None) -> RedisCounters:
-    made = RedisCounters(URL, BanPolicy())
-    made._made = connection and RedisClient(connection)
-    return made
-
-
 async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them() -> None:
-    assert {"redis_version": "7", "appendfsync": "everysec"} == await counters(Connection()).info()
-    assert {"redis_version": "7"} == await counters(Connection(appendfsync=ResponseError("NOPERM"))).info()
+    connection, counters = AsyncMock(), RedisCounters(URL, BanPolicy())
+    connection.info.side_effect = lambda: {"redis_version": "7"}
+    connection.config_get.return_value = {"appendfsync": "everysec"}
+    counters._made = RedisClient(connection)
+    assert {"redis_version": "7", "appendfsync": "everysec"} == await counters.info()
+    connection.config_get.side_effect = ResponseError("NOPERM")
+    assert {"redis_version": "7"} == await counters.info()
 
 
 async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("petstore_server.limits.redis._MAX_READ", 2)
-    asked: list[list[str]] = []
 
-    async def mget(keys: list[str]) -> list[bytes | None]:
-        asked.append(keys)
+    def stored(keys: list[str]) -> list[bytes | None]:
         return [msgspec.msgpack.encode((1, 2, 3, int(key[-2]))) if key[-2] != "5" else None for key in keys]
 
-    connection: Any = Connection()
-    connection.mget = mget
-    found = await counters(connection).usages([1, 2, 3, 4, 5])
-    assert [2, 2, 1] == [len(keys) for keys in asked]
+    connection, counters = AsyncMock(), RedisCounters(URL, BanPolicy())
+    connection.mget.side_effect = stored
+    counters._made = RedisClient(connection)
+    found = await counters.usages([1, 2, 3, 4, 5])
+    assert [2, 2, 1] == [len(asked.args[0]) for asked in connection.mget.mock_calls]
     assert {**{number: Usage(Count(1, 2), Count(3, number)) for number in range(1, 5)}, 5: Usage()} == found
 
 
 NOW = 1_793_000_000.0
 PRINCIPAL = Principal("key_a", 1, "acme", Plan.ENTERPRISE, Limits(60, 1000), DEFAULT_SCOPES)
 BAN = Ban("key_a", int(NOW), int(NOW) + 120, 2)
+GONE = CountersUnavailable("gone")
 
 
-class Shared(RedisCounters):
-    """Counters that tests set: `used` requests were counted in windows that began at NOW, by their clock."""
+def counted(minute_used: int = 0, day_used: int = 0) -> tuple[float, Counted]:
+    """The outcome of a request of which there were so many in windows that began at NOW, by the counters' clock."""
+    return NOW, Counted(1, int(NOW), minute_used, int(NOW), day_used, 0, 0, 0, 0)
 
-    def __init__(self) -> None:
-        self.fault: CountersUnavailable | None = None
-        self.used = self.day_used = 0
-        self.stored: list[Ban | None] = []
 
-    async def count(self, principal: Principal, ban: Ban | None, *, charge: bool = True) -> tuple[float, Counted]:
-        if self.fault is not None:
-            raise self.fault
-        self.stored.append(ban)
-        return NOW, Counted(1, int(NOW), self.used, int(NOW), self.day_used, 0, 0, 0, 0)
-
-    async def newest(self, store_id: str, timeline: int) -> int:
-        if self.fault is not None:
-            raise self.fault
-        return 7
+def stored(shared: AsyncMock) -> list[Ban | None]:
+    """What the counters were told of the ban of the key, with each request."""
+    return [asked.args[1] for asked in shared.count.mock_calls]
 
 
 @pytest.fixture
@@ -140,23 +114,23 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def shared() -> Shared:
-    return Shared()
+def shared() -> AsyncMock:
+    return AsyncMock(RedisCounters, **{"count.return_value": counted(), "newest.return_value": 7})
 
 
 @pytest.fixture
-def limiter(shared: Shared, clock: Clock) -> FallbackLimiter:
+def limiter(shared: AsyncMock, clock: Clock) -> FallbackLimiter:
     return FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock), clock)
 
 
 @pytest.mark.parametrize("ahead", [-90.0, 0.0, 0.4, 90.0])
 async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
-    shared: Shared, limiter: FallbackLimiter, clock: Clock, ahead: float
+    shared: AsyncMock, limiter: FallbackLimiter, clock: Clock, ahead: float
 ) -> None:
     clock.now += ahead
-    shared.used = 59
+    shared.count.return_value = counted(59, 59)
     await limiter.admit(PRINCIPAL)
-    shared.fault = CountersUnavailable("gone")
+    shared.count.side_effect = GONE
     clock.now += 30
     decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
@@ -164,12 +138,12 @@ async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
 
 
 async def test_in_an_outage_the_day_of_the_counters_is_not_taken_for_their_minute(
-    shared: Shared, limiter: FallbackLimiter, clock: Clock
+    shared: AsyncMock, limiter: FallbackLimiter, clock: Clock
 ) -> None:
     clock.now += 90
-    shared.used, shared.day_used = 1, 999
+    shared.count.return_value = counted(1, 999)
     await limiter.admit(PRINCIPAL)
-    shared.fault = CountersUnavailable("gone")
+    shared.count.side_effect = GONE
     decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
     assert ("day", 0) == (decisions[1].shown.name, decisions[1].shown.remaining)
@@ -177,7 +151,7 @@ async def test_in_an_outage_the_day_of_the_counters_is_not_taken_for_their_minut
 
 
 async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_day_that_it_was_lifted(
-    shared: Shared, limiter: FallbackLimiter, clock: Clock
+    shared: AsyncMock, limiter: FallbackLimiter, clock: Clock
 ) -> None:
     limiter.local.load({}, [BAN])
     await limiter.admit(PRINCIPAL)
@@ -188,24 +162,26 @@ async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_day_that_i
         limiter.local.forget()
         await limiter.admit(PRINCIPAL)
     lifted = Ban("key_a", BAN.began, 0, 0)
-    assert [BAN, lifted, lifted, None] == shared.stored
+    assert [BAN, lifted, lifted, None] == stored(shared)
 
 
-async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Shared, limiter: FallbackLimiter) -> None:
+async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(
+    shared: AsyncMock, limiter: FallbackLimiter
+) -> None:
     for bans in ([BAN], [], [BAN], []):
         limiter.local.replace_bans(bans)
     await limiter.admit(PRINCIPAL)
     limiter.local.replace_bans([BAN])
     await limiter.admit(PRINCIPAL)
-    assert [Ban("key_a", BAN.began, 0, 0), BAN] == shared.stored
+    assert [Ban("key_a", BAN.began, 0, 0), BAN] == stored(shared)
 
 
 async def test_the_newest_is_that_of_the_counters_or_the_own_without_them(
-    shared: Shared, limiter: FallbackLimiter
+    shared: AsyncMock, limiter: FallbackLimiter
 ) -> None:
     assert 7 == await limiter.newest("store", 3)
-    shared.fault = CountersUnavailable("gone")
+    shared.newest.side_effect = shared.count.side_effect = GONE
     assert (3, None) == (await limiter.newest("store", 3), limiter.fault)
     await limiter.admit(PRINCIPAL)
-    shared.fault = None
+    shared.newest.side_effect = None
     assert 3 == await limiter.newest("store", 3)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock, call
 
 import httpx2
 import pytest
@@ -221,42 +222,29 @@ def test_what_prevents_the_start_is_one_line_and_its_exit_code(store: Path, tmp_
     )
 
 
-class Dying(supervisor.Worker):
-    """A worker that lives for the given seconds, one number for each process; after the last, the service stops."""
-
-    def __init__(self, lives: list[float]) -> None:
-        self.number = 1
-        self.now = 0.0
-        self._lives = lives
-
-    async def start(self) -> None:
-        """It serves."""
-
-    async def ended(self) -> int:
-        if not self._lives:
-            raise asyncio.CancelledError
-        self.now += self._lives.pop(0)
-        return 1
-
-
 async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = io.StringIO()
     configure_logging("info", log)
-    dying = Dying([1, 1, 1, 1, 1, 30, 31, 1])
-    paused: list[float] = []
+    lives, now = [1, 1, 1, 1, 1, 30, 31, 1], 0
 
-    async def pass_at_once(pause: float) -> None:
-        paused.append(pause)
+    async def ended() -> int:
+        nonlocal now
+        if not lives:
+            raise asyncio.CancelledError  # the service stops
+        now += lives.pop(0)
+        return 1
 
-    monkeypatch.setattr(supervisor, "monotonic", lambda: dying.now)
-    monkeypatch.setattr(asyncio, "sleep", pass_at_once)
+    dying = Mock(supervisor.Worker, number=1, start=AsyncMock(), ended=ended)
+    monkeypatch.setattr(asyncio, "sleep", pause := AsyncMock())
+    monkeypatch.setattr(supervisor, "monotonic", lambda: now)
     with pytest.raises(asyncio.CancelledError):
         await supervisor.Workers([], {})._keep(dying)
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert paused == [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
-    assert [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2] == paused
+    pauses = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2]
+    assert pauses == [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
+    assert [call(seconds) for seconds in pauses] == pause.mock_calls
 
 
 OK, DEGRADED = Readiness(True, {"status": "ok"}), Readiness(True, {"status": "degraded", "reason": "redis"})
