@@ -398,6 +398,11 @@ async def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(se
         (404, "order_not_found", 55),
     ] == [(*code(response), limits(response)[1]) for response in responses]
 
+    for path in (f"{ORDERS}/1", "/docs"):  # where only the body shows it
+        lines = [f"Authorization: {headers['Authorization']}", "Transfer-Encoding: chunked", "Connection: close"]
+        body = b"10001\r\n" + b"x" * 65_537
+        assert "payload_too_large" == (await raw_exchange(service, wire.head("DELETE", path, *lines) + body)).code
+
 
 @contextmanager
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:

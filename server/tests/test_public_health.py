@@ -5,6 +5,7 @@ import json
 import httpx2
 import pytest
 
+from testing import wire
 from testing.deployment import Deployment
 from testing.service import Service, code, embedded, running
 
@@ -24,6 +25,15 @@ async def test_a_load_balancer_needs_no_key_and_learns_nothing_but_that_requests
     assert (405, "method_not_allowed") == code(await service.client.post("/healthz", content=b"{}"))
     for other in ("/healthz/", "/Healthz", "/docs/healthz"):
         assert 404 == (await service.client.get(other)).status_code
+
+
+@embedded
+async def test_http_1_0_needs_no_host_and_what_is_malformed_is_refused(service: Service) -> None:
+    port = service.transport.port
+    [old] = wire.responses(await wire.send(port, b"GET /healthz HTTP/1.0\r\n\r\n"))
+    assert (200, b"ok\n") == (old.status, old.body)
+    [without] = wire.responses(await wire.send(port, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"))
+    assert (400, "bad_request") == (without.status, without.code)
 
 
 @embedded

@@ -299,6 +299,8 @@ async def test_each_process_notices_that_redis_lost_its_counts_whichever_asks_fi
             assert [1, 1, 0] == [each.losses for each in (one, other, new)]
         with own.gone():
             assert None is not await one.check()
+            async with limiter(own.url) as late:
+                assert (Outcome.ADMITTED, 1) == ((await late.admit(principal())).outcome, late.local_decisions)
         await exact_again(one)
         assert [2, 1] == [one.losses, other.losses]
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy
@@ -76,6 +77,16 @@ async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_
     assert {"redis_version": "7", "appendfsync": "everysec"} == await counters.info()
     connection.config_get.side_effect = ResponseError("NOPERM")
     assert {"redis_version": "7"} == await counters.info()
+
+
+@pytest.mark.parametrize(("fault", "reason"), [(RedisTimeoutError("slow."), "slow"), (None, "not connected")])
+async def test_a_redis_that_fails_or_is_not_connected_is_an_outage(fault: Exception | None, reason: str) -> None:
+    counters = RedisCounters(URL, BanPolicy())
+    if fault is not None:
+        counters._made = RedisClient(AsyncMock(**{"info.side_effect": fault}))
+    with pytest.raises(CountersUnavailable, match=f"^{reason}$") as caught:
+        await counters.info()
+    assert not caught.value.refused
 
 
 async def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -410,6 +410,16 @@ def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(d
     assert ["ok"] == [result.level for result in check_files(path)]
 
 
+def test_the_doctor_finds_what_this_user_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store.db"
+    migrate(path)
+    monkeypatch.setattr(os, "access", lambda place, mode: place != path or not mode & os.W_OK)
+    remedy = f"Run as the owner of {path}, or let this user read and write it."
+    assert [("permissions", "fail", f"This user cannot read and write {path}.", remedy)] == [
+        result[:4] for result in check_files(path)
+    ]
+
+
 async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
