@@ -148,6 +148,23 @@ def test_admissions_follow_a_naive_model_of_both_windows(
         assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
+def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: InProcess, clock: Clock) -> None:
+    limiter, local = each_backend.make(POLICY._replace(strikes=2), clock)
+    local.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
+    for _ in range(4):
+        each_backend.run(limiter.admit(principal()))
+    clock.now += 3
+    for _ in range(2):
+        each_backend.run(limiter.admit(principal()))  # bans key_a
+    local.replace_bans([])
+    assert each_backend.run(limiter.admit(principal(key="key_b", account=2))).outcome is Outcome.ADMITTED
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
+    local.saved(local.take_unsaved())
+    local.replace_bans([])
+    clock.now += 60
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
+
+
 def test_counts_survive_from_one_limiter_to_the_next(memory: MemoryLimiter, clock: Clock) -> None:
     ask(memory)
     clock.now += 60
