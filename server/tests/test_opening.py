@@ -6,7 +6,6 @@ from queue import Empty
 
 import pytest
 
-from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines import schema
 from petstore_server.engines.postgres import opening as postgres_opening
 from petstore_server.engines.schema import StoreSchema
@@ -31,18 +30,6 @@ def test_a_missing_store_is_created_and_announced_once(each_backend: Stores) -> 
     assert [f"Created a new store {at}{place}."] == opening(each_backend.url, create=True)
     assert [] == opening(each_backend.url, create=True, upgrade=True)
     assert (LATEST, LATEST) == migrate(each_backend.url)
-
-
-def test_a_store_of_a_newer_program_is_refused(each_backend: Stores) -> None:
-    opening(each_backend.url, create=True)
-    newer = LATEST + 1
-    set_version = "PRAGMA user_version =" if each_backend.is_sqlite else "UPDATE petstore.store SET schema_version ="
-    execute(each_backend, f"{set_version} {newer}")
-    message = refusal(each_backend.url, create=True, upgrade=True)
-    assert f"version {newer}" in message
-    assert "update" in message
-    with pytest.raises(StoreUnusable):
-        migrate(each_backend.url)
 
 
 def add_migration(stores: Stores, folder: Path, monkeypatch: pytest.MonkeyPatch, statements: str) -> Path:

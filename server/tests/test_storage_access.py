@@ -31,7 +31,7 @@ from petstore_server.domain.keys import (
 )
 from petstore_server.domain.usage import Activity, Usage, UsageCounts
 from petstore_server.domain.windows import Count
-from petstore_server.store import Store, audit
+from petstore_server.store import Store
 from testing.stores import BY, Stores, add_key, api_key, log, successor
 
 NOW = 2_000.0
@@ -325,15 +325,3 @@ async def test_every_change_of_access_is_recorded_and_heard_and_nothing_else_is_
         ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
     ] == [(entry.action, entry.subject, entry.before, entry.after) for entry in entries]
     assert {BY} == {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"}
-
-
-async def test_the_audit_log_is_read_from_a_given_time_oldest_first(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit, "_PAGE", 20)
-    times = [float(number % 7) for number in range(55)]  # more than a page
-    for number, at in enumerate(times):
-        await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
-    assert sorted(times) == [entry.at for entry in await log(store)]
-    assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in times if at >= 3.0)
-    assert [] == await log(store, 6.5)
