@@ -11,10 +11,8 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
-from petstore_server.store.damage import DAMAGED
 from petstore_server.store.engine import run_synchronously
-from testing.damage import damage_table
-from testing.stores import BY, opened_file, reason, require_store_file, write_locked
+from testing.stores import BY, reason, require_store_file, write_locked
 
 
 def use(path: Path, work: Callable[[Store], Awaitable[Any]]) -> Any:
@@ -57,20 +55,6 @@ def test_a_change_waits_once_for_another_program_that_keeps_the_file_locked(path
 
     use(path, work)
     assert [Status.PENDING, Status.CANCELLED] == use(path, statuses)
-
-
-def test_damage_that_is_met_is_noted_for_all_processes(path: Path) -> None:
-    damage_table(path, "orders")
-
-    async def work(store: Store) -> list[str]:
-        met = await reason(statuses(store))
-        return [met, str(store.engine.fault()), await reason(store.orders.change(1, CANCEL, BY))]
-
-    met, fault, refused = use(path, work)
-    assert "its file is damaged" in met
-    with opened_file(path) as file:
-        assert [fault] * 2 == [refused, file.execute("SELECT damage FROM store").get]
-    assert met + DAMAGED == fault
 
 
 def test_a_closed_store_is_unavailable_and_has_no_log(path: Path) -> None:
