@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any, NamedTuple
 
 import apsw
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
-from petstore_server.domain.lists import Filters, Page, PageQuery, Sort, SortField
+from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status, TrackedOrder, order_from_fields
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite import dialect
@@ -132,6 +133,19 @@ async def test_sqlite_executes_a_bounded_number_of_instructions_for_any_page(fil
     assert max(instructions(file_store.url, queries)) < 25_000  # to examine every order would take twice as many
 
 
+@pytest.mark.usefixtures("bounded")
+async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store: Stores) -> None:
+    """Pet 5 has few orders, which are sorted; for the other filters, the index of the sort order is walked."""
+    orders = [Order(number, number * 7 % 60, 1, DAY.format(1 + number * 7 % 29), number < 9) for number in range(MANY)]
+    async with file_store.opened() as store:
+        await import_orders(store, orders, 100)
+    open_orders = Filters(frozenset({Status.PENDING, Status.SHIPPED}), complete=True)
+    for filters, sort in (*product([Filters(pet_id=5)], SORTS[2:4]), *product([open_orders], SORTS[2:])):
+        with opened_file(file_store.url) as connection:
+            run_work(connection, search.read_page(PageQuery(filters, sort, 5), dialect))
+            assert connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)[0] < 40, (filters, sort)
+
+
 async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(file_store: Stores) -> None:
     work = dialect.update_orders([(1, "cancelled", *[None] * 6)], 0.0)
     next(work)
@@ -201,6 +215,47 @@ async def test_postgresql_reads_few_rows_for_any_page_whatever_its_statistics_sa
     async for query, plan in explained(postgres_stores.url, random.Random(7).sample(queries, 60)):
         assert plan.rows < 1_300, query
         assert not plan.methods & {"Seq Scan", "Bitmap Heap Scan"}
+
+
+@pytest.mark.usefixtures("bounded")
+async def test_postgresql_walks_a_status_and_a_pet_that_all_orders_have_left_since_its_statistics(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        orders = [Order(number, 1, 1) for number in range(MANY)]
+        await import_orders(store, orders)
+        analyze(postgres_stores.url)
+        await import_orders(store, [order._replace(pet_id=2, status=Status.CANCELLED) for order in orders])
+    left = (
+        Filters(frozenset({Status.PENDING})),
+        Filters(frozenset({Status.CANCELLED})),
+        Filters(frozenset({Status.PENDING}), complete=False),
+        Filters(pet_id=1),
+        Filters(pet_id=2),
+        Filters(frozenset({Status.CANCELLED}), 1),
+    )
+    queries = [PageQuery(filters, Sort(), 100, after) for filters in left for after in (None, Position(10, 10))]
+    async for query, plan in explained(postgres_stores.url, queries):
+        assert plan.rows < 110, query
+        assert {"Index Scan", "Limit"} <= plan.methods
+        assert not plan.methods & {"Sort", "Seq Scan", "Bitmap Heap Scan"}
+
+
+async def test_postgresql_reads_a_common_status_or_pet_without_the_orders_of_another_before_it(
+    postgres_stores: Stores,
+) -> None:
+    """Statistics do not show that no old order is pending any more, or of the new pet."""
+    old, new = (Status.SHIPPED, Status.CANCELLED), (Status.PENDING, Status.CANCELLED)
+    half = MANY // 2
+    orders = [
+        Order(number, number // half, status=(new if number >= half else old)[number % 2]) for number in range(MANY)
+    ]
+    async with postgres_stores.opened() as store:
+        await import_orders(store, orders)
+    analyze(postgres_stores.url)
+    queries = [PageQuery(filters, Sort(), 100) for filters in (Filters(frozenset({Status.PENDING})), Filters(pet_id=1))]
+    async for query, plan in explained(postgres_stores.url, queries):
+        assert plan.rows < 110, query
 
 
 @pytest.mark.usefixtures("bounded")
