@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.imports.conversions import Integers, Timestamps, UnclearCell
+from petstore_server.imports.conversions import Timestamps, UnclearCell, integer_cell
 from petstore_server.imports.options import parse_timezone
 from testing.cases import for_all
 
@@ -19,7 +19,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 @given(st.integers(), st.sampled_from(["{}", " {} ", "{}.0"]))
 def test_a_number_is_read_as_itself_or_not_at_all(number: int, form: str) -> None:
-    assert Integers()(form.format(number)) in (number, form.format(number).strip())
+    assert integer_cell(form.format(number)) in (number, form.format(number).strip())
 
 
 FORMS = """01/11/2026; 12/12/2026; 05/14/2027 01:25 PM; 14-05-27 13:25; 2026-12-01; 01.12.2026; 01.12.26 10:00

@@ -204,11 +204,11 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool, *, pr
     if wants_json():
         changed = {"historyChanged": run.history_changed, "fileChanged": run.file_changed}
         more = {"warnings": run.warnings, "left": run.left, **changed}
-        more |= {"preview": run.preview, "statuses": run.statuses} if preview else {}
+        more |= {"preview": run.preview, "statuses": list(run.schema.statuses.found.values())} if preview else {}
         write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
-    if dry_run and run.of_shop:
-        log_to_stderr(f"--shop {run.shop} stands for: {' '.join(arguments(run.of_shop))}")
+    if dry_run and run.schema.of_shop:
+        log_to_stderr(f"--shop {run.options.shop} stands for: {' '.join(arguments(run.schema.of_shop))}")
     log_to_stderr(*run.rejects.summary(), *run.warnings)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."

@@ -11,9 +11,9 @@ from petstore_server.console.forms import Form
 from petstore_server.domain.orders import ORDER_FIELDS, Status
 from petstore_server.domain.remedies import Choice
 from petstore_server.imports.columns import Column
+from petstore_server.imports.conversions import Statuses
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
 from petstore_server.imports.shops import SHOPS, export_of, recognized
-from petstore_server.imports.statuses import Statuses
 
 MAX_COLUMNS = 200
 """Columns of a file for which the form has a choice; it leaves out any further ones."""

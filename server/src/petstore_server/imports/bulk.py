@@ -23,11 +23,10 @@ from petstore_server.domain.orders import (
     check_reference,
 )
 from petstore_server.domain.timestamps import are_canonical
-from petstore_server.imports.conversions import Cell
+from petstore_server.imports.conversions import FLAGS, Cell, is_filled
 from petstore_server.imports.files import MAX_ROW_BYTES
 from petstore_server.imports.kinds import MARKERS, ORDERS
 from petstore_server.imports.schema import Schema
-from petstore_server.imports.statuses import FLAGS, is_filled
 
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 

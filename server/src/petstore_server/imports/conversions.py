@@ -1,16 +1,18 @@
-"""From text to values: booleans, integers and timestamps in the forms that shops and spreadsheets export.
+"""From text to values: booleans, integers, statuses and timestamps in the forms that shops and spreadsheets export.
 
 Only what is unambiguous is converted. For the rest the operator gives options, and the reasons name them.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import permutations
 
+from petstore_server.domain.orders import STATUSES, Status
 from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
-from petstore_server.imports.date_forms import formats_of, is_no_day, parsed
+from petstore_server.imports.options import EVERY_STATUS
 
 Cell = Callable[[str], object]
 """Converts the text of a cell. Returns text that it cannot convert as it is, or raises ValueError with the problem."""
@@ -27,10 +29,11 @@ class UnclearCell(ValueError):
 _PLAIN_DIGITS = re.compile(r"0|-?[1-9][0-9]{0,99}", re.ASCII)
 _ZERO_DECIMALS = re.compile(r"(0|-?[1-9][0-9]{0,15})[.,]0{1,2}", re.ASCII)
 _GROUPED = re.compile(
-    r"-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019])[0-9]{3}(?:\1[0-9]{3}){0,32}|([.,])[0-9]{3}(?:\2[0-9]{3}){1,32})"
+    r"(?P<whole>-?[1-9][0-9]{0,2}"
+    r"(?:([ \u00a0\u202f'\u2019])[0-9]{3}(?:\2[0-9]{3}){0,32}|([.,])[0-9]{3}(?:\3[0-9]{3}){1,32}))"
 )
 _GROUPED_WITH_DECIMALS = re.compile(
-    r"(-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019.,])[0-9]{3})(?:\2[0-9]{3}){0,4})(?!\2)[.,]0{1,2}"
+    r"(?P<whole>-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019.,])[0-9]{3})(?:\2[0-9]{3}){0,4})(?!\2)[.,]0{1,2}"
 )
 _GROUP_OR_DECIMALS = re.compile(r"(-?[1-9][0-9]{0,2})([.,])([0-9]{3})", re.ASCII)
 _SHORTENED = re.compile(r"-?[0-9][.,][0-9]+E\+[0-9]+", re.ASCII | re.IGNORECASE)
@@ -38,9 +41,97 @@ _AS_TEXT = Remedy("export the file again, and keep spreadsheet programs from cha
 _OTHER = {".": ",", ",": "."}
 _EXACT_AS_FLOAT = 2**53
 
+
+def integer_cell(text: str, decimal: str | None = None) -> int | str:
+    """A whole number of any size; the domain decides whether it fits.
+
+    Besides plain digits: digits grouped by spaces or apostrophes, or by equal points or commas if that has one meaning,
+    and decimals of one or two zeros where a floating-point number is exact. Text such as `007` is returned. Raises
+    UnclearCell for `1.000`, which may be 1 or 1000, unless the decimal mark of the file, `.` or `,`, is given.
+    """
+    text = text.strip()
+    if _PLAIN_DIGITS.fullmatch(text):
+        return int(text)
+    if (match := _ZERO_DECIMALS.fullmatch(text)) and abs(int(match[1])) <= _EXACT_AS_FLOAT:
+        return int(match[1])
+    if match := _GROUP_OR_DECIMALS.fullmatch(text):
+        return _group_or_decimals(match, decimal)
+    if match := _GROUPED.fullmatch(text) or _GROUPED_WITH_DECIMALS.fullmatch(text):
+        return int(re.sub(r"[^0-9-]", "", match["whole"]))
+    if _SHORTENED.fullmatch(text):
+        raise UnclearCell("was shortened by a spreadsheet program, which has lost its digits", _AS_TEXT)
+    return text
+
+
+def _group_or_decimals(match: re.Match[str], decimal: str | None) -> int | str:
+    whole, mark, digits = match.groups()
+    if decimal is None:
+        decimals = f"{whole}.{digits}" if digits.strip("0") else whole
+        then = f"{{}} if it is {whole}{digits} or {{}} if it is {decimals}"
+        # The first choice makes thousands, so that cells with a point and cells with a comma are counted apart.
+        choices = Choice("decimal", _OTHER[mark]), Choice("decimal", mark)
+        raise UnclearCell("can be read in two ways", Remedy(then, choices))
+    if mark != decimal:
+        return int(whole + digits)
+    return match[0] if digits.strip("0") else int(whole)
+
+
 _TRUE = "true 1 yes y t wahr ja vrai oui verdadero sí si verdadeiro sim vero sì waar"
 _FALSE = "false 0 no n f falsch nein faux non falso não nao onwaar nee"
 _BOOLEANS = {**dict.fromkeys(_TRUE.split(), True), **dict.fromkeys(_FALSE.split(), False)}
+
+
+def boolean_cell(text: str) -> bool | str:
+    """A boolean, in any case: true or false, 1 or 0, yes or no, also as spreadsheets in other languages write them."""
+    return _BOOLEANS.get(text.strip().lower(), text)
+
+
+FLAGS = (str(Status.CANCELLED), str(Status.SHIPPED))
+"""The fields that a column may be instead of `status`: a filled cell gives that status, the first one before others."""
+
+_OTHER_SPELLING = {"canceled": "cancelled"}
+MAX_FOUND = 50
+_MAX_VALUE = 60  # characters of a value that are named
+_USUAL = {
+    "shipped": "fulfilled complete completed delivered dispatched sent",
+    "pending": "unfulfilled unshipped processing on-hold new open",
+    "cancelled": "cancel voided",
+}
+_MEANING = {word: status for status, words in _USUAL.items() for word in words.split()}
+
+
+class Statuses:
+    """Reads statuses, in any case, and other words for them as they are `given`: pairs of a value and a status.
+
+    `found` has the different words that were read, each as it is first in the file, up to a number.
+    """
+
+    def __init__(self, given: Iterable[tuple[str, str]] = ()) -> None:
+        words = {value.casefold(): status for value, status in given}
+        self.of_empty = words.get("")  # the status where there is none
+        self._rest = words.get(EVERY_STATUS)
+        self.found = dict[str, str]()
+        self._words = {**dict(zip(STATUSES, STATUSES, strict=True)), **_OTHER_SPELLING, **words}
+
+    def __call__(self, text: str) -> str:
+        """The status that a text means. Raises UnclearCell with the option for this value."""
+        word = text.strip().casefold()
+        if len(self.found) < MAX_FOUND and len(word) <= _MAX_VALUE:
+            self.found.setdefault(word, text.strip())
+        status = self._words.get(word, self._rest)
+        if status is None:
+            shown = text.strip() if len(word) <= _MAX_VALUE else EVERY_STATUS
+            remedy = choose("map_status", f"{shown}={_MEANING.get(word.removeprefix('wc-'), 'STATUS')}")
+            raise UnclearCell(f"is none of {', '.join(STATUSES)}", remedy)
+        return status
+
+
+def is_filled(value: object) -> bool:
+    """Whether a cell or a JSON value says that an order was cancelled or shipped, usually by the time of that."""
+    if isinstance(value, str):
+        return bool(value.strip()) and boolean_cell(value) is not False
+    return bool(value)
+
 
 _TIME = (
     r"(?:T|,?\s+)(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?P<fraction>\.\d+)?)?"
@@ -55,66 +146,40 @@ _FORMS = [
 ]
 """The forms in which a date has one meaning."""
 _NOT_STANDARD = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z"
-_ANY_ZONE = Choice("timezone", "ZONE")
-_AS_DATE = Remedy("write it as date and time, such as 2026-11-01T10:00:00Z")
 _NO_DATE = re.compile(r"0000[-/.]00[-/.]00.*", re.ASCII)
 _SERIAL = re.compile(r"([1-9][0-9]{4})(?:[.,]([0-9]+))?", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{10}(?:[0-9]{3})?", re.ASCII)
 _SERIAL_ZERO = datetime(1899, 12, 30, tzinfo=UTC)  # day 0 of spreadsheets
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}"
 _ZONE_NAME = re.compile(r":\d{2}(?:\.\d+)?\s?(?:[AP]M)?\s?\(?(?!UTC|GMT)([A-Z]{3,5})\)?$", re.ASCII)  # such as EST
-_WITH_OFFSET = Remedy("write it with its UTC offset")
 
+_OF_MONTHS = {  # how names begin: in English, German, French, Spanish, Italian, Dutch and Portuguese
+    "Jan": "jan ene gen",
+    "Feb": "feb fév fev",
+    "Mar": "mar mär mrz maa mrt",
+    "Apr": "apr avr abr",
+    "May": "may mai mei mag",
+    "Jun": "jun juin giu",
+    "Jul": "jul juil lug",
+    "Aug": "aug aoû aou ago",
+    "Sep": "sep set",
+    "Oct": "oct okt ott out",
+    "Nov": "nov",
+    "Dec": "dec dez déc dic",
+}
+_MONTHS = {begin: month for month, begins in _OF_MONTHS.items() for begin in begins.split()}
+_WORD = re.compile(r"([^\W\d_]{3,})\.?")
+_ENDS_IN_UTC = re.compile(r"(UTC|GMT|Z)$", re.ASCII)
 
-class Integers:
-    """Reads whole numbers as shops and spreadsheets write them."""
-
-    def __init__(self, decimal: str | None = None) -> None:
-        """`decimal` is the decimal mark of the file, `.` or `,`, if it is known."""
-        self._decimal = decimal
-
-    def __call__(self, text: str) -> int | str:
-        """A whole number of any size; the domain decides whether it fits.
-
-        Besides plain digits: digits grouped by spaces or apostrophes, or by equal points or commas if that has one
-        meaning, and decimals of one or two zeros where a floating-point number is exact. Text such as `007` is
-        returned. Raises UnclearCell for `1.000`, which may be 1 or 1000.
-        """
-        text = text.strip()
-        if _PLAIN_DIGITS.fullmatch(text):
-            return int(text)
-        if (match := _ZERO_DECIMALS.fullmatch(text)) and abs(int(match[1])) <= _EXACT_AS_FLOAT:
-            return int(match[1])
-        if match := _GROUP_OR_DECIMALS.fullmatch(text):
-            return self._group_or_decimals(match)
-        if _GROUPED.fullmatch(text):
-            return _digits(text)
-        if match := _GROUPED_WITH_DECIMALS.fullmatch(text):
-            return _digits(match[1])
-        if _SHORTENED.fullmatch(text):
-            raise UnclearCell("was shortened by a spreadsheet program, which has lost its digits", _AS_TEXT)
-        return text
-
-    def _group_or_decimals(self, match: re.Match[str]) -> int | str:
-        whole, mark, digits = match.groups()
-        if self._decimal is None:
-            decimals = f"{whole}.{digits}" if digits.strip("0") else whole
-            then = f"{{}} if it is {whole}{digits} or {{}} if it is {decimals}"
-            # The first choice makes thousands, so that cells with a point and cells with a comma are counted apart.
-            choices = Choice("decimal", _OTHER[mark]), Choice("decimal", mark)
-            raise UnclearCell("can be read in two ways", Remedy(then, choices))
-        if mark != self._decimal:
-            return int(whole + digits)
-        return match[0] if digits.strip("0") else int(whole)
-
-
-def _digits(text: str) -> int:
-    return int(re.sub(r"[^0-9-]", "", text))
-
-
-def boolean_cell(text: str) -> bool | str:
-    """A boolean, in any case: true or false, 1 or 0, yes or no, also as spreadsheets in other languages write them."""
-    return _BOOLEANS.get(text.strip().lower(), text)
+_NUMBERS = re.compile(r"(\d{4}|\d{1,2})([-/.])\d{1,2}\2(\d{4}|\d{1,2})(?!\d)", re.ASCII)
+_NAMED = re.compile(r"\d{1,2}(\. |[. /-])[^\W\d_]{3,}\.?([ /-]|, )(\d{4}|\d{2})(?!\d)")
+_NAMED_FIRST = re.compile(r"[^\W\d_]{3,}\.? \d{1,2}(,? )\d{4}(?!\d)")
+_DAY = re.compile(r"(?<!\d)\d{1,2}(?!\d)", re.ASCII)
+_DATE_TIME = re.compile(
+    r"(?P<begin>T| |, )\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>\.\d{1,6})?)?"
+    r"(?P<half> ?[AP]M)?(?P<gap> ?)(?P<offset>UTC|GMT|Z|[+-]\d{2}:?\d{2})?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class Timestamps:
@@ -137,7 +202,7 @@ class Timestamps:
             raise ValueError("is outside the years 1 to 9999") from None
 
     def _convert(self, text: str) -> str:
-        if self._date_format is not None and (found := parsed(text, self._date_format)):
+        if self._date_format is not None and (found := _parsed(text, self._date_format)):
             return format_timestamp(found if found.tzinfo else self._localized(found))
         for form in _FORMS:
             if (match := form.fullmatch(text)) and not _NO_DATE.fullmatch(text):
@@ -147,32 +212,30 @@ class Timestamps:
     def _standard(self, match: re.Match[str]) -> str:
         text = "{year}-{month:0>2}-{day:0>2}T{hour:0>2}:{minute}".format(**match.groupdict())
         text += f":{match['second'] or '00'}{match['fraction'] or ''}"
-        if match["offset"]:
-            return canonical_timestamp(text + _plain_offset(match["offset"]))
+        if offset := match["offset"]:
+            offset = "Z" if offset.isalpha() else f"{offset[:3]}:{offset[3:].lstrip(':') or '00'}"
+            return canonical_timestamp(text + offset)
         in_utc = canonical_timestamp(text + "Z")  # the problems that it would have with any offset
         return format_timestamp(self._localized(datetime.fromisoformat(in_utc[:-1])))
 
     def _localized(self, local: datetime) -> datetime:
         """The local time with its offset, unless clocks were changed so that it occurs twice or never."""
         if self._zone is None:
-            raise UnclearCell("has no UTC offset", self._zone_remedy(f"{local:%Y-%m-%d %H:%M} UTC"))
+            meaning = "an export of this service" if self.in_utc else f"{local:%Y-%m-%d %H:%M} UTC"
+            remedy = f"{{}} if it is {meaning}, or else {{}} with the zone of the shop, such as Europe/Berlin"
+            choices = Choice("timezone", "UTC"), Choice("timezone", "ZONE")
+            raise UnclearCell("has no UTC offset", Remedy(remedy, choices))
         earlier, later = (local.replace(tzinfo=self._zone, fold=fold) for fold in (0, 1))
         if earlier.utcoffset() != later.utcoffset():
-            raise UnclearCell(_CLOCK_CHANGE.format(self._zone), _WITH_OFFSET)
+            raise UnclearCell(_CLOCK_CHANGE.format(self._zone), Remedy("write it with its UTC offset"))
         return earlier
-
-    def _zone_remedy(self, meaning: str) -> Remedy:
-        if self.in_utc:
-            meaning = "an export of this service"
-        text = f"{{}} if it is {meaning}, or else {{}} with the zone of the shop, such as Europe/Berlin"
-        return Remedy(text, (Choice("timezone", "UTC"), Choice("timezone", "ZONE")))
 
     def _unclear(self, text: str) -> ValueError:
         """The error for a text that is none of the forms with one meaning."""
         if match := _ZONE_NAME.search(text):
             problem = "has the name of a time zone, and only UTC offsets are read"
             return UnclearCell(problem, Remedy(f"write the offset instead of {match[1]}, such as -05:00"))
-        formats = {form: time for form, time in formats_of(text).items() if form != self._date_format}
+        formats = {form: time for form, time in _formats_of(text).items() if form != self._date_format}
         if not formats:
             return _not_a_date(text)
         if self._date_format is not None:
@@ -182,7 +245,8 @@ class Timestamps:
         then = " or ".join(f"{{}} if it means {time:%Y-%m-%d}" for time in formats.values())
         choices = tuple(Choice("date_format", form) for form in formats)
         if self._zone is None and any(time.tzinfo is None for time in formats.values()):
-            return UnclearCell(problem, Remedy(f"{then}, and {{}} with the zone of the shop", (*choices, _ANY_ZONE)))
+            choices += (Choice("timezone", "ZONE"),)
+            then += ", and {} with the zone of the shop"
         return UnclearCell(problem, Remedy(then, choices))
 
 
@@ -195,13 +259,71 @@ def _not_a_date(text: str) -> UnclearCell:
         remedy = Remedy(f"format the column as date and time before you save the file: it is {time:%Y-%m-%d %H:%M}")
         return UnclearCell("is how a spreadsheet keeps a date", remedy)
     if _SECONDS.fullmatch(text):
-        return UnclearCell("seems to be the time since 1970 in seconds or milliseconds", _AS_DATE)
-    if is_no_day(text):
+        remedy = Remedy("write it as date and time, such as 2026-11-01T10:00:00Z")
+        return UnclearCell("seems to be the time since 1970 in seconds or milliseconds", remedy)
+    if _is_no_day(text):
         return UnclearCell("is not a day of the calendar", Remedy("correct the date in the file"))
     return UnclearCell(_NOT_STANDARD, choose("date_format", "FORMAT", "with its form, such as %d.%m.%Y %H:%M"))
 
 
-def _plain_offset(offset: str) -> str:
-    if offset.isalpha():
-        return "Z"
-    return f"{offset[:3]}:{offset[3:].lstrip(':') or '00'}"
+def _parsed(text: str, date_format: str) -> datetime | None:
+    """The time in this format, None if the text does not have it. Month names of seven languages are read."""
+    for written, read in ((text, date_format), (_WORD.sub(_english_month, text), date_format.replace("%B", "%b"))):
+        try:
+            found = datetime.strptime(written, read)  # noqa: DTZ007 - the zone follows
+        except ValueError:
+            continue
+        return found.replace(tzinfo=UTC) if "%Z" in date_format and _ENDS_IN_UTC.search(text) else found
+    return None
+
+
+def _formats_of(text: str) -> dict[str, datetime]:
+    """The formats in which the text is a date, with what it then means: none, one, or several."""
+    read = ((date_format, _parsed(text, date_format)) for date_format in _candidates(text))
+    return {date_format: time for date_format, time in read if time is not None}
+
+
+def _is_no_day(text: str) -> bool:
+    """Whether the text has the form of a date, but is none in any order: 31.02.2026."""
+    match = next(filter(None, (form.match(text) for form in (_NUMBERS, _NAMED, _NAMED_FIRST))), None)
+    if match is None or not (match.end() == len(text) or _DATE_TIME.fullmatch(text[match.end() :])):
+        return False
+    date = match[0]
+    if match.re is _NUMBERS:
+        year = "%Y" if max(map(len, date.split(match[2]))) == 4 else "%y"
+        return not any(_parsed(date, match[2].join(order)) for order in permutations(("%d", "%m", year)))
+    another_day = _DAY.sub("1", date, count=1)
+    return not _formats_of(date) and bool(_formats_of(another_day))
+
+
+def _english_month(match: re.Match[str]) -> str:
+    word = match[1].casefold()
+    return next((_MONTHS[word[:length]] for length in (4, 3) if word[:length] in _MONTHS), match[0])
+
+
+def _candidates(text: str) -> Iterator[str]:
+    if match := _NUMBERS.match(text):
+        first, separator, last = match.groups()
+        if len(first) == 4:
+            orders = ["Ymd"]
+        elif separator == ".":
+            orders = ["dmY" if len(last) == 4 else "dmy"]
+        else:
+            orders = ["dmY", "mdY"] if len(last) == 4 else ["dmy", "mdy", "ymd"]
+        dates = [separator.join(f"%{part}" for part in order) for order in orders]
+    elif match := _NAMED.match(text):
+        before, after, year = match.groups()
+        dates = [f"%d{before}%b{after}%Y"] if len(year) == 4 else [f"%d{before}%b{after}%y", f"%y{before}%b{after}%d"]
+    elif match := _NAMED_FIRST.match(text):
+        dates = [f"%b %d{match[1]}%Y"]
+    else:
+        return
+    end = text[match.end() :]
+    if not end:
+        yield from dates
+    elif time := _DATE_TIME.fullmatch(end):
+        form = time["begin"] + ("%I:%M" if time["half"] else "%H:%M")
+        form += ":%S" * bool(time["second"]) + ".%f" * bool(time["fraction"])
+        form += f"{' ' * time['half'].startswith(' ')}%p" if time["half"] else ""
+        form += time["gap"] + ("" if not time["offset"] else "%Z" if time["offset"].isalpha() else "%z")
+        yield from (date + form for date in dates)

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from petstore_server.imports.schema import Schema
 _DELIMITERS = ",;\t|"
 _NAMED_DELIMITER = re.compile(r'sep=([^"])', re.IGNORECASE)  # as Excel names it in a line before the header
 _BLANK = f" \t\r\v\f{_DELIMITERS}"
-_EMPTY = (b"", b"\r")
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _WINDOWS = "windows-1252"
 _MAX_SHOWN = 50  # characters of a name
@@ -78,7 +77,7 @@ def read_csv(
         cut = block.is_last and is_cut()
         records = None if cut else csv_orders(block.lines, table.delimiter, table.fields, schema)
         if records is not None:
-            yield FilePart(records, partial(_rows, block, table), partial(_lines, block))
+            yield FilePart(records, partial(_rows, block, table), block.numbers)
         else:
             rows, rest = _read_rows(block, table)
             if cut and rows and rows[-1].raw == block.lines[-1] and _ends_in_value(rows[-1], table):
@@ -95,13 +94,6 @@ def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inva
     return schema.read_cells(row.cells)
 
 
-def _lines(block: Block) -> Sequence[int]:
-    """The lines of a block each of which is a row, or empty."""
-    if _EMPTY[0] not in block.lines and _EMPTY[1] not in block.lines:
-        return range(block.number, block.number + len(block.lines))
-    return [number for number, line in enumerate(block.lines, block.number) if line not in _EMPTY]
-
-
 def _rows(block: Block, table: _Table) -> list[Row]:
     return _read_rows(block, table)[0]
 
@@ -111,7 +103,7 @@ def _read_rows(block: Block, table: _Table) -> tuple[list[Row], Block]:
     rows: list[Row] = []
     at, blank = 0, f" \t{table.delimiter}".encode("ascii", "ignore")
     while at < len(block.lines):
-        if block.lines[at].strip(blank) in _EMPTY:  # a spreadsheet may have written a million of these
+        if block.lines[at].strip(blank) in (b"", b"\r"):  # a spreadsheet may have written a million of these
             at += 1
             continue
         count, cells = _split(block, at, table.delimiter)
@@ -163,7 +155,11 @@ def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]
     try:
         cells = next(reader)
     except csv.Error as error:
-        problem = _quoting_problem(error)
+        problem = f"has quotes that do not match up ({error})"
+        if str(error).startswith("new-line character"):
+            problem = _CARRIAGE_RETURN
+        elif str(error).startswith("unexpected end"):
+            problem = _NOT_CLOSED
     else:
         return reader.line_num, cells
     may_go_on = len(lines) <= _MAX_LINES and not block.is_last and sum(map(len, lines)) <= files.MAX_ROW_BYTES
@@ -177,13 +173,6 @@ def _bounded(lines: list[bytes]) -> Iterator[str]:
         if size > files.MAX_ROW_BYTES + 1:  # the last line feed is not of the row
             return
         yield line.decode("utf-8", "surrogateescape") + "\n"
-
-
-def _quoting_problem(error: csv.Error) -> str:
-    text = str(error)
-    if text.startswith("new-line character"):
-        return _CARRIAGE_RETURN
-    return _NOT_CLOSED if text.startswith("unexpected end") else f"has quotes that do not match up ({text})"
 
 
 def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[_Table, Block]:

@@ -119,7 +119,8 @@ class Source:
         """Whether the text, of which all was read, has no line end at its end and may go on there."""
         if self._end in (b"", b"\n") or self._opened is None:
             return False
-        return self.has_changed() or _is_stream(self._opened)
+        mode = self._opened.st_mode
+        return self.has_changed() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)  # whose writer may have died
 
     def format(self, given: str | None) -> str:
         """The given format, else by the ending of the file's name, else by the first character that `text` has read."""
@@ -164,11 +165,6 @@ def _status_of(file: BinaryIO) -> os.stat_result | None:
         return None
 
 
-def _is_stream(status: os.stat_result) -> bool:
-    """Whether a file is a pipe or a socket, whose writer may have died."""
-    return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
-
-
 def format_of(name: str) -> str | None:
     """The format that the ending of a file's name says, if it says one."""
     return _ENDINGS.get(Path(name).suffix.lower())
@@ -197,6 +193,10 @@ class Block(NamedTuple):
 
     def after(self, count: int) -> "Block":
         return Block(self.number + count, self.lines[count:], self.is_last)
+
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the lines that are not blank."""
+        return [number for number, line in enumerate(self.lines, self.number) if line.strip()]
 
 
 def line_blocks(text: Iterable[bytes]) -> Iterator[Block]:

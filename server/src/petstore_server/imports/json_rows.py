@@ -14,7 +14,7 @@ from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.remedies import Remedy, choose
 from petstore_server.imports import files
 from petstore_server.imports.bulk import json_orders
-from petstore_server.imports.files import Block, FilePart, UnreadableFile, line_blocks
+from petstore_server.imports.files import FilePart, UnreadableFile, line_blocks
 from petstore_server.imports.rejects import REJECT_FIELDS, Fault, Row, UnreadableRow
 from petstore_server.imports.schema import Schema, named_twice
 
@@ -29,7 +29,6 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _verify = msgspec.json.Decoder(msgspec.Raw).decode  # makes no objects
 _WINDOW_BYTES = 1 << 19
-_FEW = 10 * files.BLOCK_ROWS  # elements of a window, as a usual file has them
 _Element = bytes | msgspec.Raw
 _NOT_BLANK = re.compile(rb"\S")
 _MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an element ends
@@ -46,7 +45,7 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
             if first:
                 _require_records(raws[0], schema)
             first = False
-            lines = cache(partial(_numbers, block))
+            lines = cache(block.numbers)
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
 
 
@@ -61,12 +60,6 @@ def _require_records(first: _Element, schema: Schema[Any]) -> None:
     """Raise UnreadableFile if the first record of the file is a rejected row of an import."""
     with suppress(msgspec.MsgspecError, RecursionError):  # which is a fault of the row
         refuse_rejects(_decode(first), schema.kind.noun)
-
-
-def _numbers(block: Block) -> Sequence[int]:
-    if all(map(bytes.strip, block.lines)):
-        return range(block.number, block.number + len(block.lines))
-    return [number for number, line in enumerate(block.lines, block.number) if line.strip()]
 
 
 def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]:
@@ -132,8 +125,6 @@ def _ends(data: bytearray, begin: int) -> Iterator[int]:
 
 def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> Sequence[int]:
     """The number of the line on which each element begins, from `begin` on, which is on `line`."""
-    if len(elements) <= _FEW and (numbers := _regular_lines(data, begin, line, list(map(bytes, elements)))):
-        return numbers
     numbers = list[int]()
     for raw in map(bytes, elements):
         at = data.index(raw, begin)  # before it are only blanks and a comma
@@ -141,17 +132,6 @@ def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element])
         numbers.append(line)
         line, begin = line + raw.count(b"\n"), at + len(raw)
     return numbers
-
-
-def _regular_lines(data: bytearray, begin: int, line: int, raws: list[bytes]) -> Sequence[int] | None:
-    """The same for elements that are on a line each, or all on one, as programs write them."""
-    at = next(_NOT_BLANK.finditer(data, begin)).start()
-    first = line + data.count(b"\n", begin, at)
-    for separator, step in ((b",\n", 1), (b",", 0)):
-        text = separator.join(raws)
-        if data.startswith(text, at) and text.count(b"\n") == step * (len(raws) - 1):
-            return [first + step * place for place in range(len(raws))]
-    return None
 
 
 def _require_array(data: bytearray) -> None:

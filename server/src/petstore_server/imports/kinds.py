@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -9,10 +10,18 @@ from petstore_server.domain.imports import ImportOutcome, Obstacle
 from petstore_server.domain.orders import ORDER_FIELDS, Order, order_from_fields
 from petstore_server.domain.pets import PET_FIELDS, Pet, pet_from_fields
 from petstore_server.domain.remedies import Choice, Remedy, choose
-from petstore_server.imports.conversions import Cell, Integers, Timestamps, UnclearCell, boolean_cell
+from petstore_server.imports.conversions import (
+    FLAGS,
+    Cell,
+    Statuses,
+    Timestamps,
+    UnclearCell,
+    boolean_cell,
+    integer_cell,
+    is_filled,
+)
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault
-from petstore_server.imports.statuses import FLAGS, Statuses, is_filled
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)
@@ -51,7 +60,7 @@ def _reference_cell(text: str) -> str:
 
 
 def _order_cells(options: ReadOptions, statuses: Statuses, timestamps: Timestamps) -> dict[str, Cell]:
-    integers = Integers(options.decimal)
+    integers = partial(integer_cell, decimal=options.decimal)
     return {
         "id": integers,
         "petId": integers,
@@ -63,10 +72,6 @@ def _order_cells(options: ReadOptions, statuses: Statuses, timestamps: Timestamp
         "account": str.strip,
         **dict.fromkeys(FLAGS, is_filled),
     }
-
-
-def _pet_cells(options: ReadOptions, *_: object) -> dict[str, Cell]:
-    return {"id": Integers(options.decimal), "name": str, "tag": str}
 
 
 _UNCHANGED = "; it was not changed."
@@ -123,19 +128,6 @@ def unknown_account(name: str, ignorable: str | None) -> Fault:
     return Fault(f"There is no account '{name}'.", remedy, "account", problem, f"'{name}'")
 
 
-def differ_in_account(one: Order | Pet, other: Order | Pet) -> bool:
-    """Whether these are one order under two owners."""
-    if not isinstance(one, Order) or not isinstance(other, Order):
-        return False
-    return one.account != other.account and one == other._replace(account=one.account)
-
-
-def two_accounts(order: Order | Pet, line: int, again: int) -> Fault:
-    """The reason for the second of two rows that differ in the account only."""
-    problem = "Two rows of the order have different accounts."
-    return Fault(f"Lines {line} and {again} have different accounts for order {order.id}; keep one.", problem=problem)
-
-
 ORDERS = RecordKind[Order](
     "order",
     ORDER_FIELDS,
@@ -150,7 +142,7 @@ ORDERS = RecordKind[Order](
 PETS = RecordKind[Pet](
     "pet",
     PET_FIELDS,
-    _pet_cells,
+    lambda options, *_: {"id": partial(integer_cell, decimal=options.decimal), "name": str, "tag": str},
     pet_from_fields,
     attrgetter("pets"),
     {},

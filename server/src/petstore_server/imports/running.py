@@ -21,15 +21,7 @@ from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.remedies import Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
-from petstore_server.imports.kinds import (
-    ORDERS,
-    RecordKind,
-    T,
-    differ_in_account,
-    refused_by,
-    two_accounts,
-    unknown_account,
-)
+from petstore_server.imports.kinds import ORDERS, RecordKind, T, refused_by, unknown_account
 from petstore_server.imports.lines import SORT
 from petstore_server.imports.matching import DryRun, completed, find_left, identified, numbers
 from petstore_server.imports.options import ReadOptions
@@ -64,13 +56,12 @@ class FileImport(Generic[T]):
         self.position = 0
         self.history_changed = False  # of the store, while it ran: what was imported may be in it no more
         self.file_changed = False  # while it was read
-        self.shop = options.shop
         self.left = list[str]()  # references of lines that the file has no more, the first ones
         self._kind = kind
-        self._options = options
-        self._schema = Schema(kind, options)
+        self.options = options
+        self.schema = Schema(kind, options)  # which the shop of the options changes
         self._source = source
-        self._batches = read_batches(source, self._schema, options)
+        self._batches = read_batches(source, self.schema, options)
         self._dry: DryRun[T] | None = None
         self._by_reference = False  # whether a row had only a reference
         self._warnings = Warnings()
@@ -81,16 +72,6 @@ class FileImport(Generic[T]):
     def counts(self) -> dict[str, int]:
         """Rows by outcome; what a store refuses is rejected."""
         return {str(outcome): count for outcome, count in self._counts.items()} | {"rejected": self.rejects.count}
-
-    @property
-    def of_shop(self) -> ReadOptions | None:
-        """The options that the shop of the file stands for."""
-        return self._schema.of_shop
-
-    @property
-    def statuses(self) -> list[str]:
-        """The different texts that the file has as the status, the first ones."""
-        return list(self._schema.statuses.found.values())
 
     @property
     def preview(self) -> list[tuple[int, dict[str, Any]]]:
@@ -110,13 +91,8 @@ class FileImport(Generic[T]):
     @property
     def warnings(self) -> list[str]:
         """What programs of partners may read wrongly, and what may not be an order, in sentences."""
-        of_file = f"The file is valid UTF-8, and is read as {self._options.encoding}; leave out the encoding."
-        return [
-            *self._warnings.of_values(),
-            *([of_file] if self._source.is_utf8 else ()),
-            *self._warnings.of_returns(),
-            *self._warnings.of_owners(self.rejects.phrase, is_dry=self._dry is not None),
-        ]
+        encoding = self.options.encoding if self._source.is_utf8 else None
+        return list(self._warnings.texts(encoding, self.rejects.phrase, is_dry=self._dry is not None))
 
     async def run(
         self,
@@ -132,7 +108,7 @@ class FileImport(Generic[T]):
         Raises AccountNotFound for that of the options, UnreadableFile, nearly always before anything was imported, and
         what the store raises.
         """
-        before, account = await store.access_version(), self._options.account
+        before, account = await store.access_version(), self.options.account
         accounts = await store.accounts.list() if scratch or self._kind is ORDERS else ()
         open_ones = [each for each in accounts if each.closed_at is None]
         self._without_accounts = not open_ones
@@ -228,9 +204,9 @@ class FileImport(Generic[T]):
         """Why the store does not take the record at this place of the batch."""
         record, line = batch.records[at], batch.repeated.get(at)
         if obstacle is not None and outcome in _OF_OBSTACLES:
-            return refused_by(outcome, obstacle, split_lines=bool(self._schema.options.split_lines))
+            return refused_by(outcome, obstacle, split_lines=bool(self.schema.options.split_lines))
         if outcome is ImportOutcome.UNKNOWN_ACCOUNT and isinstance(record, Order) and record.account is not None:
-            return unknown_account(record.account, self._schema.account_column if self._without_accounts else None)
+            return unknown_account(record.account, self.schema.account_column if self._without_accounts else None)
         if outcome is ImportOutcome.REPEATED and line is not None:
             return self._repeated(batch, at, line)
         if outcome is ImportOutcome.REPEATED or (outcome is ImportOutcome.TAKEN and record.id == UNASSIGNED):
@@ -241,16 +217,19 @@ class FileImport(Generic[T]):
         """Why the record at this place of the batch is refused, which is in an earlier line too."""
         record, rows = batch.records[at], batch.rows()
         place = bisect_left(rows, line, key=attrgetter("line"))  # at 0 too if it is in an earlier batch
-        if rows[place].line == line and differ_in_account(batch.records[place], record):
-            return two_accounts(record, line, rows[at].line)
-        name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
+        name: object = record.id
+        if isinstance(record, Order) and isinstance(first := batch.records[place], Order):
+            if rows[place].line == line and first != record and first == record._replace(account=first.account):
+                problem, lines = "Two rows of the order have different accounts.", f"Lines {line} and {rows[at].line}"
+                return Fault(f"{lines} have different accounts for order {record.id}; keep one.", problem=problem)
+            name = record.reference if record.id == UNASSIGNED else record.id
         problem = f"The {self._kind.noun} is also in an earlier line."
         return Fault(f"{self._kind.noun.capitalize()} {name} is also in line {line}.", self._again, problem=problem)
 
     @property
     def _again(self) -> Remedy:
         """What to do about a second row of a record."""
-        return SORT if self._schema.options.split_lines else self._schema.repeated
+        return SORT if self.schema.options.split_lines else self.schema.repeated
 
     def _count(self, given: list[T], outcomes: list[ImportOutcome], line: Callable[[int], int]) -> None:
         for outcome in self._counts:
@@ -266,8 +245,8 @@ class FileImport(Generic[T]):
         return await identified(records, self._dry.scratch if self._dry else store)
 
     async def _import(self, records: list[T], store: Store, run: dict[str, Any]) -> list[ImportOutcome]:
-        dry, options = self._dry, self._options
-        missing = self._schema.missing
+        dry, options = self._dry, self.options
+        missing = self.schema.missing
         records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
         if dry:
             await dry.copy(records, run["actor"])

@@ -9,13 +9,12 @@ from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports import shops
-from petstore_server.imports.conversions import Timestamps
+from petstore_server.imports.conversions import Statuses, Timestamps, is_filled
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.imports.options import plain_name as _plain
 from petstore_server.imports.rejects import MAX_NAME, Fault, UnreadableRow
-from petstore_server.imports.statuses import Statuses, is_filled
 
 _MAX_FAULTS = 10  # of a row that are named
 _MAX_NAMES = 30  # of columns that are not fields that are named
@@ -63,7 +62,10 @@ class Schema(Generic[T]):
         if self.options.shop is not None:
             export = shops.export_of(self.options.shop, names)
             if export is None:
-                raise _not_of_shop(self.options.shop, names)
+                problem = (
+                    f"The file is not an export of {shops.SHOPS[self.options.shop]}'s orders whose columns are known."
+                )
+                raise _looks_like(names) or UnreadableFile(problem, _other_columns(names[0] if names else ""))
             self.of_shop = export.added_to(self.options, names)
             self.repeated = export.remedy or self.repeated
             self._use(shops.combined(self.options, self.of_shop))
@@ -233,11 +235,6 @@ def _quoted(names: Sequence[str]) -> str:
 def named_twice(name: str) -> UnreadableRow:
     """The error for a record with a field of this name twice."""
     return UnreadableRow(Fault.of(InvalidField(name, "occurs more than once in the record")))
-
-
-def _not_of_shop(shop: str, names: list[str]) -> UnreadableFile:
-    problem = f"The file is not an export of {shops.SHOPS[shop]}'s orders whose columns are known."
-    return _looks_like(names) or UnreadableFile(problem, _other_columns(names[0] if names else ""))
 
 
 def _looks_like(names: list[str]) -> UnreadableFile | None:

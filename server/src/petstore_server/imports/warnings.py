@@ -1,6 +1,6 @@
 """Warnings of an import: what programs of partners may read wrongly, and what may not be an order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -50,31 +50,20 @@ class Warnings:
                 large = [at for at, value in enumerate(values) if (value or 0) > most]
                 self._large[field] += sum(outcomes[at] in IMPORTED for at in large)
 
-    def of_values(self) -> list[str]:
-        """The warnings of identifiers and quantities that are too large."""
-        return [
-            f"{count:,} {f'{many} are' if count > 1 else f'{one} is'} above {most}; "
-            f"{effect.format('them' if count > 1 else 'it')}."
-            for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True)
-            if count
-        ]
-
-    def of_returns(self) -> list[str]:
-        """The warning of rows with a quantity below 1."""
+    def texts(self, encoding: str | None, phrase: Callable[[Choice], str], *, is_dry: bool) -> Iterator[str]:
+        """The warnings. `encoding` is that of the file as it was given, if the file is UTF-8 all the same."""
+        for count, (most, one, many, effect) in zip(self._large.values(), _LARGE.values(), strict=True):
+            if count:
+                them, are = ("them", f"{many} are") if count > 1 else ("it", f"{one} is")
+                yield f"{count:,} {are} above {most}; {effect.format(them)}."
+        if encoding is not None:
+            yield f"The file is valid UTF-8, and is read as {encoding}; leave out the encoding."
         count, line = self._returns, self._first_return
         if count > 1:
-            return [
-                f"{count:,} rows have a quantity below 1, first in line {line}, and are imported; leave out returns."
-            ]
-        if count:
-            return [f"1 row has a quantity below 1, in line {line}, and is imported; leave it out if it is a return."]
-        return []
-
-    def of_owners(self, phrase: Callable[[Choice], str], *, is_dry: bool) -> list[str]:
-        """The warning of new orders without an owner, while accounts see their own orders only."""
-        count = self._without_owner
-        if not count:
-            return []
-        have, them = ("1 order has", "it") if count == 1 else (f"{count:,} orders have", "them")
-        problem = f"{have} no owner: accounts that see their own orders only do not see {them}."
-        return [with_remedy(problem, _NAME_OWNERS if is_dry else _NAME_OWNERS_LATER, phrase)]
+            yield f"{count:,} rows have a quantity below 1, first in line {line}, and are imported; leave out returns."
+        elif count:
+            yield f"1 row has a quantity below 1, in line {line}, and is imported; leave it out if it is a return."
+        if count := self._without_owner:
+            have, them = ("1 order has", "it") if count == 1 else (f"{count:,} orders have", "them")
+            problem = f"{have} no owner: accounts that see their own orders only do not see {them}."
+            yield with_remedy(problem, _NAME_OWNERS if is_dry else _NAME_OWNERS_LATER, phrase)
