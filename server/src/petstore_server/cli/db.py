@@ -16,16 +16,7 @@ from petstore_server.cli.output import comment, log_to_stderr, plural, progress,
 from petstore_server.domain.errors import DomainError, StoreNewer, StoreOutdated
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.operations.orders import claim_orders
-from petstore_server.runtime.opening import (
-    backup_store,
-    check_store,
-    copy_to_postgres,
-    is_sqlite,
-    migrate_store,
-    restore_store,
-    sqlite_path,
-    was_damaged,
-)
+from petstore_server.runtime import opening
 from petstore_server.settings import read_secret
 from petstore_server.settings.values import HOLDS_PASSWORD, database_url
 from petstore_server.store import Store
@@ -56,7 +47,7 @@ def migrate() -> None:
 
     $ petstore db migrate
     """
-    before, after = migrate_store(settings_here(), log_to_stderr)
+    before, after = opening.migrate_store(settings_here(), log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
     if before == 0:
         message = f"The new store has schema version {after}."
@@ -77,7 +68,7 @@ def check() -> None:
     $ petstore db check
     """
     try:
-        problems, with_indexes = check_store(settings_here())
+        problems, with_indexes = opening.check_store(settings_here())
     except (StoreNewer, StoreOutdated) as error:  # whether it is sound is not known
         raise type(error)(f"Not checked: {error.message}") from None
     sound = "The store is sound." if with_indexes else "The tables are sound. The indexes were not verified."
@@ -127,7 +118,7 @@ def backup(file: Path, keep: int | None, made: bool) -> None:
     began_at = time.time()  # what changes from now on may be missing in it
     target = (file if keep is None else _dated(file, began_at)).absolute()
     with progress("Backing up (pages)") as advance:
-        backup_store(settings_here(), target, advance)
+        opening.backup_store(settings_here(), target, advance)
     try:
         with_store(lambda store: store.audit.record_backup(target.name, operator(), began_at))
     except DomainError as error:
@@ -155,17 +146,17 @@ def restore(file: Path, yes: bool) -> None:
 
     $ petstore db restore /backups/orders-2026-11-20.db
     """
-    path = sqlite_path(settings_here().database_url)
+    path = opening.sqlite_path(settings_here().database_url)
     if path.exists() and path.samefile(file):
         raise click.UsageError(f"{file} is the store itself; give the file of a backup.")
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
-    kept = restore_store(settings_here(), file, operator())
+    kept = opening.restore_store(settings_here(), file, operator())
     fields, message = {"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}."
     if kept is not None:
         fields["kept"] = str(kept)
         message += f" The previous content is in {kept}. Sessions of the console that are not in the backup have ended."
-        if was_damaged(kept):
+        if opening.was_damaged(kept):
             message += " It was damaged: restart the servers, which accept no change before."
     show_done(fields, message)
     _set_owners()
@@ -202,7 +193,7 @@ def copy(target: str) -> None:
         database_url(target)
     except ValueError as error:
         raise click.BadParameter(f"{error}.", param_hint="'--to'") from None
-    if is_sqlite(target):
+    if opening.is_sqlite(target):
         raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="'--to'")
     given = click.get_current_context().get_parameter_source("target")
     if given is click.core.ParameterSource.COMMANDLINE and HOLDS_PASSWORD.search(target):
@@ -210,7 +201,7 @@ def copy(target: str) -> None:
         raise click.BadParameter(f"{problem} Set PETSTORE_COPY_TO_URL to the URL instead.", param_hint="'--to'")
     collect_garbage()
     with progress("Copying and verifying (rows)") as advance:
-        rows = copy_to_postgres(settings_here(), target, operator(), log_to_stderr, advance)
+        rows = opening.copy_to_postgres(settings_here(), target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())
     show_done({"rows": rows}, f"Copied and verified {plural(sum(rows.values()), 'row')} ({counts}).")
 

@@ -31,7 +31,7 @@ COMMANDS = {
 }
 """The commands, with the first sentence of their help."""
 
-_MODULES = dict.fromkeys(("serve", "openapi", "doctor", "console"), "service")
+_MODULES = dict.fromkeys(("serve", "openapi", "doctor", "console"), "service") | {"pets": "orders"}
 """The commands whose module has another name. Importing all modules takes longer than most commands."""
 
 

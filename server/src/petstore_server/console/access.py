@@ -1,4 +1,4 @@
-"""Who makes a request; signing in and out."""
+"""Who makes a request; signing in and out, and the sessions: who is signed in, with which role, and since when."""
 
 import asyncio
 import re
@@ -102,3 +102,16 @@ def _continue(visit: Visit, path: str) -> Response:
     if visit.request.headers.get("sec-fetch-site") == "cross-site":
         return visit.page("signed_in.html", target=path)
     return RedirectResponse(path, 303)
+
+
+async def list_sessions(visit: Visit) -> Response:
+    return visit.page("sessions.html", sessions=await visit.require(visit.store.sessions.list(visit.now)))
+
+
+async def end_session(visit: Visit) -> Response:
+    """End a session, of whatever operator, whose unused links are then invalid."""
+    await visit.form()
+    ended = await visit.store.sessions.end_one(visit.path["session"], visit.actor)
+    return visit.redirect_with_notice(
+        "/sessions", f"Ended the session of {ended.operator}. Unused links of {ended.operator} are invalid now."
+    )

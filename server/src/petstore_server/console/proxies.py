@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from petstore_server.console.refused_sign_ins import peer_of
+from petstore_server.console.security import peer_of
 from petstore_server.console.visit import RefusedRequest
 from petstore_server.domain.audit import check_operator_name
 from petstore_server.domain.errors import InvalidInput

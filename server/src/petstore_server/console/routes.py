@@ -7,7 +7,7 @@ from typing import Literal
 from starlette.routing import compile_path
 
 from petstore_server.console import access
-from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview, sessions, webhooks
+from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview, webhooks
 from petstore_server.console.visit import Handler
 from petstore_server.domain.roles import Role
 
@@ -83,8 +83,8 @@ ROUTES = (
     action("/imports/{upload}/stop", OPERATOR, imports.stop),
     action("/imports/{upload}/discard", OPERATOR, imports.discard),
     page("/audit", VIEWER, audit.audit),
-    page("/sessions", VIEWER, sessions.list_sessions),
-    action("/sessions/{session}/end", ADMIN, sessions.end),
+    page("/sessions", VIEWER, access.list_sessions),
+    action("/sessions/{session}/end", ADMIN, access.end_session),
 )
 """A route without a role is an error when the console is loaded. Templates ask `may(path)`, which looks here."""
 

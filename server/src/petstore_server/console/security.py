@@ -1,4 +1,4 @@
-"""Who may use the console: checks of Host, Origin and form token, cookies, and the headers of every response.
+"""Who may use the console: checks of Host, Origin and form token, cookies, the headers of every response, refusals.
 
 The console is on a private port, but a browser that reaches it also runs pages of other sites: DNS rebinding, forms
 submitted from elsewhere, and frames are refused here (decision record 0018).
@@ -7,7 +7,9 @@ Browsers send the cookies of a host to all its ports, so their names contain the
 host do not sign each other out.
 """
 
+import asyncio
 import hmac
+import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -17,6 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from petstore_server.operations.admin_port import CONSOLE_PATH, host_name, is_loopback
+
+_log = logging.getLogger(__name__)
+
+_LINES_PER_SECOND = 5  # of the log about sign-ins that were refused, so that no program can fill the disk
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -111,3 +117,38 @@ def delete_cookie(request: Request, response: Response, cookie: Cookie) -> None:
 
 def _cookie_name(request: Request, cookie: Cookie) -> str:
     return f"petstore_{cookie}_{request.url.port or request.url.scheme}"
+
+
+class RefusedSignIns:
+    """Logs refusals on an event loop: the first ones of a second as they come, and at its end how many were omitted."""
+
+    def __init__(self) -> None:
+        self._second: asyncio.TimerHandle | None = None
+        self._lines = 0
+        self._omitted = 0
+
+    def log(self, request: Request, reason: str, operator: str = "") -> None:
+        """Log that a sign-in was refused. `operator` is a name from a trusted proxy."""
+        if self._second is None:
+            self._second = asyncio.get_running_loop().call_later(1, self.end_second)
+        if self._lines == _LINES_PER_SECOND:
+            self._omitted += 1
+            return
+        self._lines += 1
+        fields = {"peer": peer_of(request), "reason": reason}
+        if operator:
+            fields["operator"] = operator
+        _log.warning("sign-in refused", extra=fields)
+
+    def end_second(self) -> None:
+        """Log how many refusals of this second were omitted, if any were; also before a stop."""
+        if self._second is not None:
+            self._second.cancel()
+        if self._omitted:
+            _log.warning("sign-in refused", extra={"omitted": self._omitted})
+        self._second, self._lines, self._omitted = None, 0, 0
+
+
+def peer_of(request: Request) -> str:
+    """The address from which the connection comes, in words if it has none."""
+    return request.client.host if request.client else "a socket without an address"

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.recent_requests import RecentRequests
-from petstore_server.console.refused_sign_ins import RefusedSignIns
+from petstore_server.console.security import RefusedSignIns
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.errors import ServiceUnavailable, StatementFailed
 from petstore_server.domain.orders import Status

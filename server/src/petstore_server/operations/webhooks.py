@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from petstore_server.domain import webhooks as rules
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable, UrlRefused
 from petstore_server.domain.lists import PageQuery, Position, Sort, SortField
@@ -13,16 +14,7 @@ from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.tokens import FIRST, position_after
 from petstore_server.domain.transitions import Transition
-from petstore_server.domain.webhooks import (
-    SigningSecrets,
-    Webhook,
-    WebhookState,
-    edit,
-    history_of,
-    new_webhook_id,
-    require_not_ended,
-    rotate,
-)
+from petstore_server.domain.webhooks import SigningSecrets, Webhook, WebhookState
 from petstore_server.store import Store
 from petstore_server.store.search import position_of
 from petstore_server.webhooks.addresses import Addresses, AddressRefused
@@ -100,7 +92,7 @@ class WebhookService:
         signing = self.signing
         await self._check_url(url)
         history, position = await self._position(start, owner, actor.at)
-        identity = new_webhook_id(secrets.randbelow), *account, url, actor.at
+        identity = rules.new_webhook_id(secrets.randbelow), *account, url, actor.at
         webhook = Webhook(*identity, owner, statuses, state, history, position)
         return Revealed(await self.store.webhooks.create(webhook, signing.digest, actor), signing.shown(webhook))
 
@@ -125,13 +117,13 @@ class WebhookService:
 
         Raises what `create` raises, WebhookNotFound and WebhookEnded.
         """
-        webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
+        webhook = rules.require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
         if url is not None:
             await self._check_url(url)
         place = None if start is None else await self._position(start, webhook.owner, actor.at)
         if place is not None and start is not None:
             place = _without_gaps(webhook, start, *place)
-        transition = edit(url=url, statuses=statuses, state=state, start=place)
+        transition = rules.edit(url=url, statuses=statuses, state=state, start=place)
         return await self._change(webhook, transition, actor)
 
     async def rotate(self, webhook_id: str, grace: int, actor: Actor, account_id: int | None = None) -> Revealed:
@@ -141,7 +133,7 @@ class WebhookService:
         """
         await self.store.webhooks.use_secret(self.signing.digest)
         webhook = await self.store.webhooks.find(webhook_id, account_id)
-        after = await self._change(webhook, rotate(int(actor.at) + grace), actor)
+        after = await self._change(webhook, rules.rotate(int(actor.at) + grace), actor)
         return Revealed(after, self.signing.shown(after))
 
     async def rotate_all(self, actor: Actor) -> list[Revealed]:
@@ -155,7 +147,7 @@ class WebhookService:
         Raises WebhookNotFound, WebhookEnded, WebhookSecretChanged, ServiceUnavailable.
         """
         await self.store.webhooks.use_secret(self.signing.digest)
-        webhook = require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
+        webhook = rules.require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
         body = msgspec.json.encode({"type": "ping", "timestamp": format_unix(actor.at), "data": {}})
         exchange = await self.sender.send(webhook, f"msg_{secrets.token_hex(16)}", body)
         await self.store.webhooks.record_ping(webhook, exchange.attempt.status, actor)
@@ -169,7 +161,7 @@ class WebhookService:
         if webhook.state is WebhookState.ENDED:
             return 0
         clock = await self.store.search.change_clock()
-        known = webhook.history == history_of(clock.epoch, webhook.owner)
+        known = webhook.history == rules.history_of(clock.epoch, webhook.owner)
         query = PageQuery(webhook.filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
         page = await self.store.search.page(query)
         if not page.rows:
@@ -205,7 +197,7 @@ class WebhookService:
             position = FIRST
         else:
             position = position_after(start.after, clock, owner)
-        return history_of(clock.epoch, owner), position
+        return rules.history_of(clock.epoch, owner), position
 
 
 def _without_gaps(webhook: Webhook, start: Start, history: str, position: Position) -> tuple[str, Position]:

@@ -9,16 +9,8 @@ from starlette.responses import Response
 from petstore_server.console.forms import Form, account_path, changed_meanwhile, one_of, whole_number
 from petstore_server.console.rendering import SEEN_ORDERS, minutes, plural
 from petstore_server.console.visit import Visit
-from petstore_server.domain import accounts as transitions
-from petstore_server.domain.accounts import (
-    PLAN_LIMITS,
-    Account,
-    Limits,
-    Plan,
-    VisibleOrders,
-    check_account_name,
-    plan_limits,
-)
+from petstore_server.domain import accounts as rules
+from petstore_server.domain.accounts import Account, Plan, VisibleOrders
 from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
@@ -76,7 +68,7 @@ async def list_accounts(visit: Visit, new_form: Form | None = None, status: int 
 
 async def create(visit: Visit) -> Response:
     form = await visit.form()
-    name, chosen, (contact, note) = form.read("name", check_account_name), _read_plan(form), _read_details(form)
+    name, chosen, (contact, note) = form.read("name", rules.check_account_name), _read_plan(form), _read_details(form)
     orders = form.read("orders", partial(one_of, VisibleOrders))
     if name is None or chosen is None or orders is None or form.errors:
         return await list_accounts(visit, form, 400)
@@ -112,17 +104,17 @@ def _matching(filters: Form, banned: frozenset[int], used: Collection[int] | Non
     return matches
 
 
-def _read_plan(form: Form) -> tuple[Plan, Limits] | None:
+def _read_plan(form: Form) -> tuple[Plan, rules.Limits] | None:
     """The plan and its limits; None if one is wrong, which the form then says."""
     plan = form.read("plan", partial(one_of, Plan))
     minute, day = form.read("per_minute", whole_number), form.read("per_day", whole_number)
     if plan is None or form.errors.keys() & {"per_minute", "per_day"}:
         return None
     try:
-        return plan, plan_limits(plan, minute, day)
+        return plan, rules.plan_limits(plan, minute, day)
     except InvalidInput as error:
-        at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
-        form.errors["per_day" if at_fault else "per_minute"] = str(error)
+        wrong, other = (day, minute) if plan in rules.PLAN_LIMITS else (minute, day)  # one is given, and the other not
+        form.errors["per_day" if wrong is not None and other is None else "per_minute"] = str(error)
         return None
 
 
@@ -196,7 +188,7 @@ async def change_plan(visit: Visit) -> Response:
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
     done = f"{{}} is on the plan {plan} now: {shown}."
     try:
-        return await _change(visit, form, transitions.set_plan(plan, limits), done, _PLAN_FIELDS)
+        return await _change(visit, form, rules.set_plan(plan, limits), done, _PLAN_FIELDS)
     except ChangedMeanwhile:
         form.errors["plan"] = changed_meanwhile("plan", (await _account(visit)).plan)
         return await show(visit, plan_form=form, status=409)
@@ -210,7 +202,7 @@ async def change_orders(visit: Visit) -> Response:
         return await show(visit, orders_form=form, status=400)
     done = f"{{}} sees {SEEN_ORDERS[orders]} now."
     try:
-        return await _change(visit, form, transitions.edit(None, None, orders), done, ("orders",))
+        return await _change(visit, form, rules.edit(None, None, orders), done, ("orders",))
     except ChangedMeanwhile:
         form.errors["orders"] = changed_meanwhile("choice", (await _account(visit)).orders)
         return await show(visit, orders_form=form, status=409)
@@ -223,7 +215,7 @@ async def edit(visit: Visit) -> Response:
     if form.errors:
         return await show(visit, details_form=form, status=400)
     mine = changed_since(form["seen"], {"contact": contact, "note": note})
-    change = transitions.edit(contact if "contact" in mine else None, note if "note" in mine else None)
+    change = rules.edit(contact if "contact" in mine else None, note if "note" in mine else None)
     try:
         return await _change(visit, form, change, "Saved the contact and the note of {}.", mine)
     except ChangedMeanwhile:
@@ -239,12 +231,12 @@ async def ask(question: str, visit: Visit) -> Response:
 
 async def suspend(visit: Visit) -> Response:
     done = "Suspended {}: its keys do not work until you resume it."
-    return await _change(visit, await visit.form(), transitions.suspend(visit.now), done, _STATE_FIELDS)
+    return await _change(visit, await visit.form(), rules.suspend(visit.now), done, _STATE_FIELDS)
 
 
 async def resume(visit: Visit) -> Response:
     done = "Resumed {}: its keys work again."
-    return await _change(visit, await visit.form(), transitions.RESUME, done, _STATE_FIELDS)
+    return await _change(visit, await visit.form(), rules.RESUME, done, _STATE_FIELDS)
 
 
 async def close(visit: Visit) -> Response:
@@ -294,6 +286,6 @@ async def _use(visit: Visit, account: Account) -> list[tuple[str, int | None, Us
 
 def _plan_form(account: Account) -> Form:
     fields = [("plan", str(account.plan))]
-    if account.plan not in PLAN_LIMITS:
+    if account.plan not in rules.PLAN_LIMITS:
         fields += [("per_minute", f"{account.limits.per_minute:,}"), ("per_day", f"{account.limits.per_day:,}")]
     return Form(fields)

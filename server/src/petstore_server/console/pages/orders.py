@@ -12,31 +12,10 @@ from petstore_server.console.forms import Form, changed_meanwhile, one_of, parse
 from petstore_server.console.rendering import actions, duration, plural
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
-from petstore_server.domain.errors import (
-    AccountNotFound,
-    ChangedMeanwhile,
-    DomainError,
-    InvalidInput,
-    InvalidOrderId,
-    OrderConflict,
-    OrderNotShipped,
-    ReferenceInUse,
-    ServiceUnavailable,
-    StatementFailed,
-)
+from petstore_server.domain import errors
+from petstore_server.domain import orders as transitions
 from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
-from petstore_server.domain.orders import (
-    CANCEL,
-    COMPLETE,
-    Order,
-    Status,
-    TrackedOrder,
-    check_reference,
-    correct,
-    is_int64,
-    parse_order_id,
-    ship,
-)
+from petstore_server.domain.orders import Order, Status, TrackedOrder, check_reference, is_int64, parse_order_id
 from petstore_server.domain.timestamps import file_stamp, format_timestamp, microseconds
 from petstore_server.domain.transitions import Transition, changed_since, unless_changed
 from petstore_server.operations import orders as use_cases
@@ -68,7 +47,7 @@ async def list_orders(visit: Visit) -> Response:
     if order_id := visit.parameter("id").strip():
         try:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
-        except InvalidOrderId as error:
+        except errors.InvalidOrderId as error:
             form.values["id"], form.errors["id"] = order_id, str(error)
     query = await _read_query(visit, form)
     page, count = Page((), None), Reading[MatchCount]()
@@ -140,21 +119,21 @@ async def edit(visit: Visit) -> Response:
     if form.errors:
         return await show(visit, 400, form)
     mine = changed_since(form["seen"], typed)
-    corrections = correct({_CORRECTED[name][0]: typed[name] for name in mine})
+    corrections = transitions.correct({_CORRECTED[name][0]: typed[name] for name in mine})
     try:
         await visit.store.orders.change(order_id, unless_changed(corrections, form["seen"], mine), visit.actor)
-    except ChangedMeanwhile:
+    except errors.ChangedMeanwhile:
         now = await visit.require(visit.store.orders.find(order_id))
         for name in changed_since(form["seen"], now.fields()) & mine:
             form.errors[name] = changed_meanwhile("value", dict(_as_typed(now))[name])
         return await show(visit, 409, form)
-    except ReferenceInUse as error:
+    except errors.ReferenceInUse as error:
         form.errors["reference"] = error.message
         return await show(visit, 409, form)
-    except OrderNotShipped as error:
+    except errors.OrderNotShipped as error:
         form.errors["complete"] = error.message
         return await show(visit, 409, form)
-    except OrderConflict as error:
+    except errors.OrderConflict as error:
         lines = "Nothing was changed.", await _explain(visit, order_id, error)
         return visit.redirect_with_notice(f"/orders/{order_id}", *lines, kind="bad")
     return visit.redirect_with_notice(f"/orders/{order_id}", f"Corrected order {order_id}.")
@@ -169,9 +148,9 @@ async def change(action: str, visit: Visit) -> Response:
     done, transition = _actions(visit)[action]
     outcomes = [outcome async for outcome in use_cases.change_orders(visit.store, ids, transition, visit.actor)]
     changed = sum(isinstance(outcome, Order) for _, outcome in outcomes)
-    failed = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, DomainError)]
-    refused = [refusal for refusal in failed if not isinstance(refusal[1], ServiceUnavailable)]
-    unusable = next((outcome for _, outcome in failed if isinstance(outcome, ServiceUnavailable)), None)
+    failed = [(order_id, outcome) for order_id, outcome in outcomes if isinstance(outcome, errors.DomainError)]
+    refused = [refusal for refusal in failed if not isinstance(refusal[1], errors.ServiceUnavailable)]
+    unusable = next((outcome for _, outcome in failed if isinstance(outcome, errors.ServiceUnavailable)), None)
     if unusable is not None and not changed:
         raise unusable
     lines: list[str | tuple[str, str]] = [f"{done} {plural(changed, 'order')}." if changed else "Nothing was changed."]
@@ -188,11 +167,11 @@ async def export(visit: Visit) -> Response:
     """The orders that match the filters, with their status, as a file."""
     file_format = visit.query.get("format", "csv")
     if file_format not in EXPORTS:
-        raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
+        raise errors.InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
     form = visit.filters(*_FIELDS)
     query = await _read_query(visit, form)
     if query is None:
-        raise InvalidInput("Correct the filters of the list first; then export it.")
+        raise errors.InvalidInput("Correct the filters of the list first; then export it.")
     _, written, ending, media_type = EXPORTS[file_format]
     name = f"orders-{file_stamp(visit.now)}.{ending}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -212,26 +191,30 @@ async def _record_export(visit: Visit, filters: dict[str, str]) -> None:
     """Record who exports which orders, if that is possible: an export is needed most when no change can be stored."""
     try:
         await visit.require(visit.store.audit.record_export(filters, visit.actor))
-    except ServiceUnavailable as error:
+    except errors.ServiceUnavailable as error:
         _log.warning("export not recorded", extra={"actor": visit.actor.name, "reason": error.explanation})
 
 
 def _actions(visit: Visit) -> dict[str, tuple[str, Transition[Order]]]:
     """What can be done with an order: the word for it when it was done, and the transition."""
     now = datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0)
-    return {"ship": ("Shipped", ship(now)), "cancel": ("Cancelled", CANCEL), "complete": ("Completed", COMPLETE)}
+    return {
+        "ship": ("Shipped", transitions.ship(now)),
+        "cancel": ("Cancelled", transitions.CANCEL),
+        "complete": ("Completed", transitions.COMPLETE),
+    }
 
 
-async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str, str]:
+async def _explain(visit: Visit, order_id: int, error: errors.DomainError) -> tuple[str, str]:
     """A line about an order that was not changed: why, who changed it last, and the path of its page, if any."""
     text, link = error.message, ""
-    if isinstance(error, OrderConflict):
+    if isinstance(error, errors.OrderConflict):
         link = f"/orders/{order_id}"
         found = (await visit.last_changes(f"order:{order_id}", 1)).value
         for entry in found.entries if found else ():
             actor = entry.actor.replace(":", " ", 1) + (f" of {entry.account}" if entry.account else "")
             text += f" {actions().get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
-    elif isinstance(error, StatementFailed):
+    elif isinstance(error, errors.StatementFailed):
         text = f"Order {order_id} was not changed. {text}"
     return text, link
 
@@ -239,9 +222,9 @@ async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str
 def _selected(form: Form) -> list[int]:
     ids = list(dict.fromkeys(parse_order_id(text) for text in form.all("order")))
     if not ids:
-        raise InvalidInput("No order is selected; go back and select at least one.")
+        raise errors.InvalidInput("No order is selected; go back and select at least one.")
     if len(ids) > _MAX_SELECTED:
-        raise InvalidInput(f"Select at most {_MAX_SELECTED:,} orders at a time.")
+        raise errors.InvalidInput(f"Select at most {_MAX_SELECTED:,} orders at a time.")
     return ids
 
 
@@ -270,14 +253,14 @@ async def _owner(visit: Visit, form: Form) -> int | None:
     """The owner to filter by; None for any, and where there is no such account, which the form then says."""
     try:
         return await visit.require(use_cases.owner_named(visit.store, form["account"]))
-    except AccountNotFound as error:
+    except errors.AccountNotFound as error:
         form.errors["account"] = error.message
         return None
 
 
 def _number(text: str, name: str, example: int) -> int | None:
     if text and not is_int64(text):
-        raise InvalidInput(f"A {name} is a whole number in plain digits, such as {example}.")
+        raise errors.InvalidInput(f"A {name} is a whole number in plain digits, such as {example}.")
     return int(text) if text else None
 
 
