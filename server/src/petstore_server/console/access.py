@@ -63,7 +63,12 @@ async def sign_in(visit: Visit) -> Response:
         visit.sources.refused_sign_ins.log(request, _WRONG_LINK)
         return visit.page("signed_out.html", 401, link="used")
     root, _, path = get_cookie(request, "wanted").partition(CONSOLE_PATH)
-    response = _continue(visit, CONSOLE_PATH + (path if is_path(path) and not root else "/"))
+    wanted = CONSOLE_PATH + (path if is_path(path) and not root else "/")
+    response: Response = RedirectResponse(wanted, 303)
+    # Where another site's page has opened the link, browsers would not send the new cookie to the target of a redirect
+    # (SameSite=Strict), so that a page of the console goes there instead.
+    if request.headers.get("sec-fetch-site") == "cross-site":
+        response = visit.page("signed_in.html", target=wanted)
     set_cookie(request, response, "session", token)
     delete_cookie(request, response, "wanted")
     return response
@@ -91,17 +96,6 @@ async def ask_to_sign_in(visit: Visit) -> Response:
         path = CONSOLE_PATH + visit.here
         set_cookie(request, response, "wanted", path, max_age=_WANTED_SECONDS, strict=False)
     return response
-
-
-def _continue(visit: Visit, path: str) -> Response:
-    """Go to a page.
-
-    Where another site's page has opened the link, browsers would not send the new cookie to the target of a redirect
-    (SameSite=Strict), so that a page of the console goes there instead.
-    """
-    if visit.request.headers.get("sec-fetch-site") == "cross-site":
-        return visit.page("signed_in.html", target=path)
-    return RedirectResponse(path, 303)
 
 
 async def list_sessions(visit: Visit) -> Response:

@@ -52,7 +52,10 @@ class SeenRows:
         self._database.close()
 
     def _add(self, keys: Sequence[int], lines: Sequence[int]) -> dict[int, int]:
-        first = self._among_ascending(keys)
+        first = dict[int, int]()  # the lines of those keys that are among the ascending ones
+        if self._keys:
+            places = {key: bisect_left(self._keys, key) for key in keys if self._keys[0] <= key <= self._keys[-1]}
+            first = {key: self._lines[place] for key, place in places.items() if self._keys[place] == key}
         others = [(key, line) for key, line in zip(keys, lines, strict=True) if key not in first]
         self._greatest_other = max([self._greatest_other, *(key for key, _ in others)])
         before = self._database.total_changes()
@@ -62,10 +65,3 @@ class SeenRows:
         first |= dict(self._database.execute(_FIND, (str([key for key, _ in others]),)))
         added = enumerate(zip(keys, lines, strict=True))
         return {place: first[key] for place, (key, line) in added if first[key] != line}
-
-    def _among_ascending(self, keys: Sequence[int]) -> dict[int, int]:
-        """The lines of those keys that are among the ascending ones."""
-        if not self._keys:
-            return {}
-        places = {key: bisect_left(self._keys, key) for key in keys if self._keys[0] <= key <= self._keys[-1]}
-        return {key: self._lines[place] for key, place in places.items() if self._keys[place] == key}

@@ -91,9 +91,7 @@ def identifier(value: str) -> int:
     return int(value or 1)
 
 
-def port(value: str) -> int:
-    """From 0 to 65,535."""
-    return integer(0, 65_535)(value)
+port = integer(0, 65_535)
 
 
 def seconds(highest: int) -> Callable[[str], float]:
