@@ -77,7 +77,7 @@ def read_csv(
         cut = block.is_last and is_cut()
         records = None if cut else csv_orders(block.lines, table.delimiter, table.fields, schema)
         if records is not None:
-            yield FilePart(records, partial(_rows, block, table), block.numbers)
+            yield FilePart(records, partial(_rows, block, table), block.numbers())
         else:
             rows, rest = _read_rows(block, table)
             if cut and rows and rows[-1].raw == block.lines[-1] and _ends_in_value(rows[-1], table):

@@ -194,7 +194,7 @@ class Block(NamedTuple):
     def after(self, count: int) -> "Block":
         return Block(self.number + count, self.lines[count:], self.is_last)
 
-    def numbers(self) -> Sequence[int]:
+    def numbers(self) -> list[int]:
         """The numbers of the lines that are not blank."""
         return [number for number, line in enumerate(self.lines, self.number) if line.strip()]
 
@@ -289,11 +289,11 @@ codecs.register_error(_MARK_INVALID, _mark_invalid)
 class FilePart(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
-    `lines` returns the lines on which the records begin. `share` is how much of what was read of the file the parts so
+    `lines` are those on which the records begin. `share` is how much of what was read of the file the parts so
     far contain, from 0 to 1.
     """
 
     records: list[Any] | None
     rows: Callable[[], list[Row]]
-    lines: Callable[[], Sequence[int]] = tuple
+    lines: Sequence[int] = ()
     share: float = 1.0

@@ -3,9 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -45,7 +45,7 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
             if first:
                 _require_records(raws[0], schema)
             first = False
-            lines = cache(block.numbers)
+            lines = block.numbers()
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
 
 
@@ -79,10 +79,10 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
         end, elements = _window(data, begin, last)
         if first and elements:
             _require_records(elements[0], schema)
-        begins = cache(partial(_lines, data, begin, line, elements))  # which only rejects need
+        numbers = _lines(data, begin, line, elements)
         for at in range(0, len(elements), files.BLOCK_ROWS):
-            raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
-            lines = partial(_lines_of, begins, at, len(raws))
+            block = slice(at, at + files.BLOCK_ROWS)
+            raws, lines = list(map(bytes, elements[block])), numbers[block]
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines, end / last)
         first, begin, line = False, end + 1, line + data.count(b"\n", begin, end + 1)
 
@@ -123,7 +123,7 @@ def _ends(data: bytearray, begin: int) -> Iterator[int]:
             depth += 1 if character in b"[{" else -1
 
 
-def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> Sequence[int]:
+def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> list[int]:
     """The number of the line on which each element begins, from `begin` on, which is on `line`."""
     numbers = list[int]()
     for raw in map(bytes, elements):
@@ -165,14 +165,11 @@ def _other_form(data: bytearray) -> UnreadableFile:
     return UnreadableFile(problem, choose("format", "jsonl"))
 
 
-def _lines_of(begins: Callable[[], Sequence[int]], at: int, count: int) -> Sequence[int]:
-    return begins()[at : at + count]
-
-
-def _rows(raws: list[bytes], lines: Callable[[], Sequence[int]]) -> list[Row]:
+def _rows(raws: list[bytes], lines: list[int]) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
-    numbered = zip(lines(), raws, strict=True)
-    return [Row(number, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
+    return [
+        Row(line, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for line, raw in zip(lines, raws, strict=True)
+    ]
 
 
 def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:

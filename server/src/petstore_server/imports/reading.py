@@ -69,7 +69,7 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
             if part.records is None:
                 yield _checked(part.rows(), fields_of, schema, position, seen, lines)
             else:
-                repeated = seen.add([record.id for record in part.records], part.lines())
+                repeated = seen.add([record.id for record in part.records], part.lines)
                 yield Batch(part.records, [], part.rows, position, repeated)
     if lines is not None:
         yield Batch([], [], list, source.position, ended=lines.ended(0))
