@@ -47,7 +47,7 @@ def test_each_file_of_the_test_data_has_a_transcript_and_each_export_a_file() ->
         exports = exports_of(shop)
         assert exports == [each for each in exports if each in [export_of(shop, names) for names in headers]]
         for export in exports:
-            fields = [field for column, field in export.options.columns if column in export.header]
+            fields = [field for _, field in export.added_to(ReadOptions(), export.header).columns]
             assert len(set(fields)) == len(fields)
             assert "reference" in fields
 

@@ -167,9 +167,8 @@ def _other_form(data: bytearray) -> UnreadableFile:
 
 def _rows(raws: list[bytes], lines: list[int]) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
-    return [
-        Row(line, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for line, raw in zip(lines, raws, strict=True)
-    ]
+    numbered = zip(lines, raws, strict=True)
+    return [Row(line, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for line, raw in numbered]
 
 
 def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[InvalidField]]:

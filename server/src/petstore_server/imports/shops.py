@@ -45,18 +45,6 @@ class Export:
     by_items: str = ""
 
     @property
-    def options(self) -> ReadOptions:
-        columns = [(name, field) for name, fields in self.columns.items() for field in fields.split(",")]
-        given = self.statuses if "status" in self.columns.values() else {}
-        return ReadOptions(
-            columns=tuple(columns),
-            statuses=tuple((text, status) for status, texts in given.items() for text in texts),
-            date_format=self.date_format,
-            split_lines=self.split_lines,
-            ignored=(*self.ignored, EVERY_COLUMN),
-        )
-
-    @property
     def remedy(self) -> Remedy | None:
         """What to do about further rows of an order, if it is particular to the export."""
         choices = (Choice("map", self.by_items),) if self.by_items else ()
@@ -67,18 +55,18 @@ class Export:
 
         An option given wins over that of the shop for the same column, field, status or purpose.
         """
-        options, present = self.options, set(map(plain_name, names))
+        present, fields = set(map(plain_name, names)), {field for _, field in given.columns}
         columns = {plain_name(name) for name in (*dict(given.columns), *given.ignored)}
-        fields = {field for _, field in given.columns}
         statuses = {text.casefold() for text, _ in given.statuses}
-        free = [(name, field) for name, field in options.columns if field not in fields]
-        return replace(
-            options,
+        free = [(name, field) for name, of in self.columns.items() for field in of.split(",") if field not in fields]
+        own = self.statuses.items() if "status" in self.columns.values() else ()
+        meanings = [(text, status) for status, texts in own for text in texts]
+        return ReadOptions(
             columns=tuple((name, field) for name, field in free if plain_name(name) in present - columns),
-            ignored=tuple(name for name in options.ignored if plain_name(name) not in columns),
-            statuses=tuple((text, status) for text, status in options.statuses if text.casefold() not in statuses),
-            date_format=None if given.date_format else options.date_format,
-            split_lines=options.split_lines if given.split_lines is None else None,
+            ignored=tuple(name for name in (*self.ignored, EVERY_COLUMN) if plain_name(name) not in columns),
+            statuses=tuple((text, status) for text, status in meanings if text.casefold() not in statuses),
+            date_format=None if given.date_format else self.date_format,
+            split_lines=self.split_lines if given.split_lines is None else None,
         )
 
 

@@ -72,7 +72,6 @@ async def create(visit: Visit) -> Response:
     orders = form.read("orders", partial(one_of, VisibleOrders))
     if name is None or chosen is None or orders is None or form.errors:
         return await list_accounts(visit, form, 400)
-    contact, note = contact or "", note or ""
     try:
         await create_account(visit.store, name, *chosen, visit.actor, contact=contact, note=note, orders=orders)
     except AccountExists as error:
@@ -118,9 +117,9 @@ def _read_plan(form: Form) -> tuple[Plan, rules.Limits] | None:
         return None
 
 
-def _read_details(form: Form) -> tuple[str | None, str | None]:
-    """The contact and the note; None where one is wrong, which the form then says."""
-    return form.read("contact", partial(check_note, name="contact")), form.read("note", check_note)
+def _read_details(form: Form) -> tuple[str, str]:
+    """The contact and the note; empty where one is wrong, which the form then says."""
+    return form.read("contact", partial(check_note, name="contact")) or "", form.read("note", check_note) or ""
 
 
 async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:

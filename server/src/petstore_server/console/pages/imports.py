@@ -39,6 +39,7 @@ _SMALL_FILE_SECONDS = 1.0
 _UPLOADED = ("format", "encoding")  # the choices without which the columns of a file may not be known
 _REFRESH_SECONDS = 2
 _MAX_ACCOUNTS = 300  # that the form offers
+_LABELS = {field: label for field, (label, _) in FIELDS.items()}
 
 
 class _TooLarge(UnreadableFile):
@@ -65,11 +66,7 @@ async def list_imports(visit: Visit) -> Response:
 async def ask(visit: Visit, form: Form | None = None, status: int = 200) -> Response:
     """The form for a file, as it was submitted if it is given."""
     form = form or Form()
-    return visit.page("import_new.html", status, form=form, labels=_labels(), megabytes=MAX_FILE >> 20)
-
-
-def _labels() -> dict[str, str]:
-    return {field: label for field, (label, _) in FIELDS.items()}
+    return visit.page("import_new.html", status, form=form, labels=_LABELS, megabytes=MAX_FILE >> 20)
 
 
 async def upload(visit: Visit) -> Response:
@@ -211,7 +208,7 @@ async def show(visit: Visit) -> Response:
         busy=job.is_busy,
         job=job,
         form=form,
-        labels=_labels(),
+        labels=_LABELS,
         shops=[("", "None of these"), *SHOPS.items()],
         targets=TARGETS,
         status_choices=STATUSES,
