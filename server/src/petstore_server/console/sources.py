@@ -9,6 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import InitVar, dataclass
 from functools import partial
 from hashlib import sha256
 from time import monotonic
@@ -153,6 +154,7 @@ class RequestHistory(NamedTuple):
     responses: Mapping[int, ResponseCounts]
 
 
+@dataclass(eq=False)
 class Sources:
     """Everything that pages call.
 
@@ -160,33 +162,26 @@ class Sources:
     seconds. `is_sample` means that the store has sample data.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        service: Service,
-        monitor: HealthMonitor,
-        usage_of: Callable[[int], Coroutine[Any, Any, Usage]],
-        all_usage: Callable[[], Awaitable[Mapping[int, Usage]]],
-        webhooks: WebhookService,
-        clock: Callable[[], float],
-    ) -> None:
-        self.settings = settings
-        self.store = store
-        self.monitor = monitor
-        self.usage_of = usage_of
-        self.webhooks = webhooks
-        self.clock = clock
-        self.is_sample = False
-        self.sign_in_command = "petstore console"
-        self.imports = ImportJobs(settings.database_url, clock)
-        self.requests = RecentRequests(service.collect, clock)
+    settings: Settings
+    store: Store
+    service: InitVar[Service]
+    monitor: HealthMonitor
+    usage_of: Callable[[int], Coroutine[Any, Any, Usage]]
+    all_usage: InitVar[Callable[[], Awaitable[Mapping[int, Usage]]]]
+    webhooks: WebhookService
+    clock: Callable[[], float]
+    is_sample: bool = False
+    sign_in_command: str = "petstore console"
+
+    def __post_init__(self, service: Service, all_usage: Callable[[], Awaitable[Mapping[int, Usage]]]) -> None:
+        self.imports = ImportJobs(self.settings.database_url, self.clock)
+        self.requests = RecentRequests(service.collect, self.clock)
         self.recent = Cached(self.requests.report, missing=0.4, old=0.4, rest=0.0)  # unless a process does not answer
         self.refused_sign_ins = RefusedSignIns()
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
-        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status)
+        self.order_counts: Cached[Mapping[Status, int]] = Cached(self.store.search.count_by_status)
         self.request_history = {days: Cached(partial(self._read_history, days)) for days in (1, 7)}
         self._windows = Cached(all_usage)
         self._totals = Cached(self._read_totals)

@@ -89,7 +89,7 @@ def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inva
     """The fields of a row, and what is wrong with others; empty cells are absent fields. Raises UnreadableRow."""
     if isinstance(row.cells, Fault):
         raise UnreadableRow(row.cells)
-    if any(not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text) for text in row.cells.values()):
+    if not row.raw.isascii() and any("\udc80" <= each <= "\udcff" for text in row.cells.values() for each in text):
         raise UnreadableRow(files.NOT_UTF8)
     return schema.read_cells(row.cells)
 

@@ -87,7 +87,8 @@ class Schema(Generic[T]):
             raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
         if "id" not in fields and not (self.kind.has_references and "reference" in fields):
             problem = "The header has no column 'id', which every record needs."
-            raise UnreadableFile(problem, choose("number" if self.kind.has_references else "map", "COLUMN=id"))
+            by_id = choose("map", "COLUMN=id")
+            raise UnreadableFile(problem, choose("number", "COLUMN=id") if self.kind.has_references else by_id)
         self._columns = {field: name for name, of in zip(names, columns, strict=True) for field in of}
         self._has_reference = "reference" in fields
         given = {
