@@ -70,20 +70,20 @@ class RecentRequests:
         added = _responses(before, now)
         if added.durations or added.failed:
             hour = Granularity.HOUR.start(now.at)
-            self._unsaved[hour] = _add(self._unsaved[hour], added) if hour in self._unsaved else added
+            self._unsaved[hour] = self._unsaved.get(hour, ResponseCounts()).plus(added)
 
     async def save(self, add: Callable[[Mapping[int, ResponseCounts]], Awaitable[None]]) -> None:
         """Store what the samples have counted by hour. Raises what `add` raises, and then keeps it for later."""
-        saving = dict(self._unsaved)
-        if saving:
-            await add(saving)
-            self._unsaved.clear()
+        if self._unsaved:
+            await add(self._unsaved)
+            self._unsaved = {}
 
     async def report(self) -> RecentReport:
         """The requests since the oldest sample, this second included."""
         samples = [*self._samples, await self._now()]
         first, last = samples[0], samples[-1]
-        percentiles = {percent: _percentile(last.buckets - first.buckets, percent) for percent in PERCENTILES}
+        served = _responses(first, last)
+        percentiles = {percent: served.percentile(percent) for percent in PERCENTILES}
         responses = (last.responses - first.responses).most_common()
         errors = [(what, count) for what, count in responses if what[1] >= "400"]
         intervals = [_between(one, other) for one, other in pairwise(samples)]
@@ -121,13 +121,3 @@ def _responses(one: Totals, other: Totals) -> ResponseCounts:
         if count > below:
             durations[bound], below = count - below, count
     return ResponseCounts(failed, durations)
-
-
-def _add(one: ResponseCounts, other: ResponseCounts) -> ResponseCounts:
-    return ResponseCounts(one.failed + other.failed, Counter(one.durations) + Counter(other.durations))
-
-
-def _percentile(durations: Counter[float], percent: int) -> float | None:
-    """The smallest bound of a cumulative histogram below which this percentage of the durations is."""
-    needed = max(durations.values(), default=0) * percent / 100
-    return next((bound for bound in sorted(durations) if durations[bound] >= needed), None)

@@ -1,5 +1,6 @@
 """Usage: what an account has used of its windows, and what each account did in each hour or day (UTC)."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -71,8 +72,12 @@ class ResponseCounts(NamedTuple):
     `durations` has the number of responses by the upper bound of a bucket in seconds; each is in one bucket.
     """
 
-    failed: int
-    durations: Mapping[float, int]
+    failed: int = 0
+    durations: Mapping[float, int] = {}
+
+    def plus(self, other: "ResponseCounts") -> "ResponseCounts":
+        """The responses of two periods together."""
+        return ResponseCounts(self.failed + other.failed, Counter(self.durations) + Counter(other.durations))
 
     def percentile(self, percent: int) -> float | None:
         """The smallest bound below which this percentage of the durations is; None without any."""

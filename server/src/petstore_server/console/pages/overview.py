@@ -1,7 +1,6 @@
 """The first page: whether all is well, and who uses and changes what; and the search box of every page."""
 
 import asyncio
-from collections import Counter
 from functools import reduce
 from typing import Any
 from urllib.parse import quote
@@ -73,10 +72,7 @@ async def _requests(visit: Visit) -> dict[str, Any]:
     if history.value is None:
         return {"requests": history, "chart": None}
     usage, responses = history.value
-    served = ResponseCounts(
-        sum(hour.failed for hour in responses.values()),
-        sum((Counter(hour.durations) for hour in responses.values()), Counter[float]()),
-    )
+    served = reduce(ResponseCounts.plus, responses.values(), ResponseCounts())
     return {
         "requests": history,
         "chart": _history_bars(history.value, visit.now, days),
