@@ -201,7 +201,7 @@ def _end_session(identifier: str) -> None:
 
 def _session_fields(session: Session) -> dict[str, str | None]:
     times = {"beganAt": session.began_at, "usedAt": session.used_at, "expiresAt": session.expires_at}
-    shown = {name: None if at is None else format_unix(at) for name, at in times.items()}
+    shown = {name: format_unix(at) for name, at in times.items()}
     return {"id": session.id, "name": session.operator, "role": str(session.role), **shown}
 
 

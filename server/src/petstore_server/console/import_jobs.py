@@ -273,8 +273,7 @@ async def run_import(
     process = await _start_command(options, environ, file, rejects)
     following = asyncio.ensure_future(_follow(process, report))
     try:
-        await asyncio.wait({following})  # which a cancellation does not end
-        following.result()
+        await asyncio.shield(following)
     except asyncio.CancelledError:
         with suppress(ProcessLookupError):
             process.terminate()

@@ -43,7 +43,6 @@ class Batch(NamedTuple, Generic[T]):
     position: int
     repeated: Mapping[int, int] = {}
     ended: Sequence[Named] = ()
-    by_reference: bool = False  # whether a record has no identifier
 
 
 _Fields = Callable[[Row, Schema[Any]], tuple[dict[str, Any], list[InvalidField]]]
@@ -101,8 +100,7 @@ def _checked(
             known.append((number, row.line, -1))
     again = seen.add([number for number, _, _ in known], [line for _, line, _ in known])
     repeated = {known[at][2]: line for at, line in again.items() if known[at][2] >= 0}
-    ended, by_reference = lines.ended() if lines else (), any(record.id == UNASSIGNED for record in records)
-    return Batch(records, rejects, accepted.copy, position, repeated, ended, by_reference)
+    return Batch(records, rejects, accepted.copy, position, repeated, lines.ended() if lines else ())
 
 
 def _key(record: Order | Pet) -> int:
@@ -136,7 +134,6 @@ def _joined(batches: Sequence[Batch[T]]) -> Batch[T]:
         batches[-1].position,
         {begins[at] + place: line for at, batch in enumerate(batches) for place, line in batch.repeated.items()},
         [named for batch in batches for named in batch.ended],
-        any(batch.by_reference for batch in batches),
     )
 
 

@@ -124,11 +124,10 @@ class FileImport(Generic[T]):
             async for batch in groups(ahead, at_once):
                 storing = asyncio.ensure_future(self._store(batch, store, actor()))
                 try:
-                    await asyncio.wait({storing})  # which a cancellation does not end
+                    await asyncio.shield(storing)
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
                     await storing
                     raise
-                storing.result()
                 yield
             self.file_changed = self._source.has_changed()
             self.history_changed = before.history != (await store.access_version()).history
@@ -158,7 +157,7 @@ class FileImport(Generic[T]):
     async def _store(self, batch: Batch[T], store: Store, actor: Actor) -> None:
         """Store the records of a batch together, or in parts without those that the store refuses by themselves."""
         records, rows, repeated = batch.records, batch.rows, batch.repeated
-        self._by_reference |= batch.by_reference
+        self._by_reference |= any(record.id == UNASSIGNED for record in records)
         waiting = list(batch.rejects)  # until they are in the record
 
         async def store_part(part: Sequence[int]) -> None:
