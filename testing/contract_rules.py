@@ -12,16 +12,10 @@ from urllib.parse import unquote
 Headers = dict[str, str]
 """By their names in lower case."""
 
-TIMESTAMP_PATTERN = (
-    "^([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
-    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
-)
-"""The form of a timestamp in a request: RFC 3339. The service also checks that the time exists."""
-
 WRITTEN_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z$"
 """The form of a timestamp in a response.
 
-The contract has both forms in words only: `date-time` becomes a type in generated code, which has no pattern.
+The contract has it in words only: `date-time` becomes a type in generated code, which has no pattern.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,10 +1,8 @@
 """Parameters, cursors and bodies of version 2: what is read, and what is refused with which message (D20)."""
 
 import json
-import re
 from collections import Counter
 from contextlib import nullcontext, suppress
-from datetime import datetime
 from itertools import product
 from typing import Any, get_type_hints
 from urllib.parse import quote
@@ -14,21 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import InvalidBody, InvalidParameter, UnsupportedMediaType
-from petstore_server.api.v2.bodies import check_media_type, read_new_order, read_ship_date
+from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.input import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
     LIST_ORDERS,
     NO_PARAMETERS,
     Parameters,
-    Timestamp,
 )
 from petstore_server.api.v2.orders import read_listing
 from petstore_server.domain.errors import InvalidCursor
 from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status
 from petstore_server.domain.tokens import Cursors
-from testing.contract_rules import TIMESTAMP_PATTERN
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 SORTS = st.builds(Sort, st.sampled_from(SortField), st.booleans())
@@ -295,50 +291,6 @@ def test_the_message_names_the_field_and_what_is_allowed(content: bytes, message
     with pytest.raises(InvalidBody) as raised:
         read_new_order(content)
     assert message == raised.value.message
-
-
-@pytest.mark.parametrize(
-    ("text", "has_form", "accepted"),
-    [
-        ("0000-12-31T23:59:59Z", False, False),
-        ("0001-01-01T00:00:01+00:06", True, False),
-        ("0001-01-01T00:00:00Z", True, True),
-        ("0001-01-01T00:00:00-00:01", True, True),
-        ("2000-12-31t23:59:59.123456789+23:59", True, True),
-        ("2000-12-31T23:59:59+2359", False, True),  # read all the same
-        ("2027-02-30T00:00:00Z", True, False),
-        ("2027-13-01T00:00:00Z", False, False),
-        ("2027-12-32T00:00:00Z", False, False),
-        ("9999-12-31T23:59:59.999999999Z", True, True),
-        ("9999-12-31T23:59:59+00:01", True, True),
-        ("9999-12-31T23:59:01-00:06", True, False),
-    ],
-)
-def test_a_day_must_exist_and_a_time_be_within_the_years_1_to_9999_in_utc(
-    text: str, has_form: bool, accepted: bool
-) -> None:
-    """The contract's pattern cannot say all of it: engines such as RE2 have no lookahead."""
-    assert has_form is bool(re.search(TIMESTAMP_PATTERN, text))
-    with nullcontext() if accepted else pytest.raises(InvalidBody):
-        read_new_order(body(shipDate=text))
-
-
-@given(st.from_regex(TIMESTAMP_PATTERN, fullmatch=True))
-def test_a_text_with_the_form_of_a_timestamp_is_read_as_that_time(text: str) -> None:
-    with suppress(ValueError):
-        same = datetime.fromisoformat(re.sub(r"\.[0-9]+", "", text.upper()))  # knows neither t and z nor long fractions
-        assert Timestamp().from_text(text) // 1_000_000 == int(same.timestamp() // 1)
-
-
-@pytest.mark.parametrize("content", [b"", b"null", b" null\n", b"{}", b'{"shipDate":null}'])
-def test_null_is_the_same_as_no_body_where_a_body_is_optional(content: bytes) -> None:
-    assert read_ship_date(content) is None
-
-
-@pytest.mark.parametrize("content", [b"[]", b"nul", b'"null"', b"0"])
-def test_another_value_than_an_object_is_refused_as_a_shipment(content: bytes) -> None:
-    with pytest.raises(InvalidBody):
-        read_ship_date(content)
 
 
 JSON: Any = st.recursive(
