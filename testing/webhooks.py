@@ -72,6 +72,16 @@ async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
+def after(event: asyncio.Event, behaviour: Behaviour) -> Behaviour:
+    """Behaves in this way once the event is set."""
+
+    async def behave(received: Received, writer: asyncio.StreamWriter) -> None:
+        await event.wait()
+        await behaviour(received, writer)
+
+    return behave
+
+
 def endless(text: bytes) -> Behaviour:
     """Repeats the text until the sender ends the connection."""
 

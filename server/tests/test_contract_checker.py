@@ -69,9 +69,9 @@ GOOD: dict[str, tuple[str, str, int, Lines, bytes]] = {
 
 def fails(complaint: str, name: str, **changed: Any) -> None:
     """Check a good exchange with other parts, and expect the complaint."""
-    parts = dict(zip(("method", "target", "status", "headers", "body"), GOOD[name], strict=True)) | changed
+    good: dict[str, Any] = dict(zip(("method", "target", "status", "headers", "body"), GOOD[name], strict=True))
     with pytest.raises(AssertionError, match=re.escape(complaint)):
-        contract().check(**parts)
+        contract().check(**good | changed)
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if GOOD[name][1].startswith("/v1")])

@@ -1,12 +1,13 @@
-"""Deliveries of webhooks: what messages have, in which order, and who gets them (D24)."""
+"""Deliveries of webhooks: what messages have, who gets them, and several deliveries at the same time (D24)."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from petstore_server.domain.accounts import VisibleOrders, close, edit, suspend
+from petstore_server.domain.accounts import VisibleOrders, edit
 from petstore_server.domain.lists import Filters, Page, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.tokens import position_after
@@ -16,7 +17,8 @@ from petstore_server.store import Store, webhooks
 from petstore_server.store.statements import Execute, Work
 from petstore_server.webhooks import delivery
 from testing.stores import BY
-from testing.webhooks import Delivering, Receiver, account, delivering, reply
+from testing.subprocesses import PATIENCE
+from testing.webhooks import Delivering, Receiver, account, after, delivering, hang, reply
 
 CANCELLED = (Status.CANCELLED,)
 
@@ -278,27 +280,101 @@ async def test_accounts_that_see_their_own_orders_get_no_others(one: Delivering)
     assert "zoo" not in str([zoo.received, acme.received, shop.received])
 
 
-async def test_an_account_that_sees_other_orders_from_now_on_gets_a_reset_and_then_those(one: Delivering) -> None:
+# Deliveries at the same time
 
+
+async def test_a_failure_at_an_address_that_was_replaced_meanwhile_does_not_count(one: Delivering) -> None:
     await put(one.store, Order(1))
-    zoo = await account(one.store)
-    await put(one.store, Order(2, account="zoo"))
-    async with Receiver() as receiver:
-        await one.webhook(zoo, receiver.url)
-        await one.round()
-        await one.store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
-        await one.round()
-    assert ["orders.changed", "orders.reset", "orders.changed"] == [each.message["type"] for each in receiver.received]
-    assert [2] == [*receiver.copy]
-
-
-async def test_a_suspended_account_pauses_its_webhooks_and_a_closed_one_ends_them(one: Delivering) -> None:
-    await put(one.store, Order(1))
-    async with Receiver() as receiver:
+    changed = asyncio.Event()
+    async with Receiver() as other, Receiver(after(changed, reply(410))) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
-        await one.store.accounts.change("zoo", suspend(1.0), BY)
+        await one.look()
+        await receiver.until(1)
+        await one.service.edit(webhook.id, BY, url=other.url)
+        changed.set()
+        await one.finish()
+        found = await one.found(webhook)
+        assert (WebhookState.ACTIVE, 0, 410) == (found.state, found.failures, found.attempts[-1].status)
         await one.round()
-        assert [] == receiver.received
-        await one.store.accounts.change("zoo", close(2.0), BY)
+    assert [1] == other.orders
+
+
+async def test_an_attempt_does_not_move_a_position_that_was_set_meanwhile(one: Delivering) -> None:
+
+    await put(one.store, Order(1), Order(2))
+    answered = asyncio.Event()
+
+    async with Receiver(after(answered, reply(204))) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await one.look()
+        await receiver.until(1)
+        await one.service.edit(webhook.id, BY, start=Start("beginning"))
+        answered.set()
+        await one.finish()
         await one.round()
-        assert ([], WebhookState.ENDED) == (receiver.received, (await one.found(webhook)).state)
+    assert [1, 2, 1, 2] == receiver.orders
+
+
+async def test_deliveries_under_way_are_limited_in_all_for_an_account_and_for_failing_webhooks(one: Delivering) -> None:
+    await put(one.store, Order(1))
+    async with Receiver(usual=hang) as receiver:
+        first = await account(one.store)
+        for _ in range(12):
+            await one.webhook(first, receiver.url)
+        await one.look()
+        assert 8 == one.deliveries.under_way
+        for number in range(4):
+            other = await account(one.store, f"account {number}")
+            for _ in range(7):
+                await one.webhook(other, receiver.url)
+        await one.look()
+        assert 32 == one.deliveries.under_way
+
+
+async def test_failing_webhooks_have_a_quarter_of_the_places(one: Delivering) -> None:
+    await put(one.store, Order(1))
+    async with Receiver(*[reply(500)] * 14, usual=hang) as receiver, Receiver() as quick:
+        for number in range(2):
+            zoo = await account(one.store, f"account {number}")
+            for _ in range(7):
+                await one.webhook(zoo, receiver.url)
+        await one.round()
+        one.clock.now += 10
+        await one.look()
+        assert 8 == one.deliveries.under_way
+        await one.webhook(await account(one.store), quick.url)
+        await one.look()
+        await quick.until(1)
+
+
+async def test_webhooks_take_turns_where_there_are_fewer_places(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "MAX_DELIVERIES", 1)
+    await put(one.store, *[Order(number) for number in range(1, 301)])
+    async with Receiver() as first, Receiver() as second:
+        for number, receiver in enumerate((first, second)):
+            await one.webhook(await account(one.store, f"account {number}"), receiver.url)
+        for number in (1, 1, 2, 2, 3, 3):
+            await one.round()
+            assert number >= max(len(first.received), len(second.received))
+        assert [*range(1, 301)] == first.orders == second.orders
+
+
+async def test_what_changes_during_a_delivery_is_looked_for_at_once(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "IDLE_SECONDS", PATIENCE)
+    answered = asyncio.Event()
+
+    await put(one.store, Order(1))
+    async with Receiver(after(answered, reply(204))) as receiver:
+        await one.webhook(await account(one.store), receiver.url)
+        await one.look()
+        await receiver.until(1)
+        await put(one.store, Order(2))
+        await one.look()
+        answered.set()
+        await one.finish()
+        await one.round()
+    assert [1, 2] == receiver.orders

@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from time import monotonic
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from testing.process import serving
 from testing.stores import BY, Stores, opened_at
 from testing.subprocesses import busy
 from testing.webhook_messages import SECRET, SETTINGS
-from testing.webhooks import Delivering, Receiver, account, delivering, end_leases, failure, hang, reply
+from testing.webhooks import Delivering, Receiver, account, after, delivering, end_leases, failure, hang, reply
 
 
 @pytest.fixture(name="store")
@@ -108,11 +107,7 @@ async def test_a_stopped_process_finishes_what_is_under_way_and_begins_nothing(
     await store.orders.import_batch([Order(number) for number in range(2, 150)], "import:2", BY)
     answered = asyncio.Event()
 
-    async def late(*arguments: Any) -> None:
-        await answered.wait()
-        await reply(204)(*arguments)
-
-    async with Receiver(late) as receiver:
+    async with Receiver(after(answered, reply(204))) as receiver:
         async with delivering(store) as one:
             webhook = (await one.webhook(await account(store), receiver.url)).webhook
             await one.look()
@@ -160,11 +155,11 @@ async def test_one_of_two_processes_delivers_each_message(store: Store, each_bac
 async def test_a_process_that_wakes_up_after_its_lease_changes_nothing(store: Store) -> None:
     asleep = asyncio.Event()
 
-    async def late(*arguments: Any) -> None:
-        await asleep.wait()
-        await reply(500, body=b"of the one that slept")(*arguments)
-
-    async with delivering(store) as one, delivering(store, holder="asleep") as sleeper, Receiver(late) as receiver:
+    async with (
+        delivering(store) as one,
+        delivering(store, holder="asleep") as sleeper,
+        Receiver(after(asleep, reply(500, body=b"of the one that slept"))) as receiver,
+    ):
         webhook = (await one.webhook(await account(store), receiver.url)).webhook
         await sleeper.look()
         await receiver.until(1)
