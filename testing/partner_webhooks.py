@@ -1,9 +1,9 @@
-"""Webhooks of partners: what they ask for over HTTP, and a receiver of messages."""
+"""Webhooks of partners: what they ask for over HTTP, and a receiver whose messages are checked."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -14,51 +14,24 @@ from testing.checked_clients import contract
 from testing.partners import Partner
 from testing.service import Service
 from testing.subprocesses import PATIENCE
-from testing.webhook_messages import Received
+from testing.webhooks import Behaviour, Receiver, reply
 
 WEBHOOKS = "/v2/webhooks"
 NOWHERE = "https://127.0.0.1:9/orders"  # a port on which nothing listens
 
 
-@dataclass
-class Receiver:
-    """A server that keeps the messages it gets, and responds with `status` once `released` is set."""
-
-    url: str = ""
-    status: int = 200
-    messages: list[Received] = field(default_factory=list)
-    received: list[Received] = field(default_factory=list)
-    """All messages, also those that a test has taken out of `messages`."""
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def orders(self) -> list[int]:
-        """The orders of all messages."""
-        return [order_id for message in self.messages for order_id in message.orders]
-
-    async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[:-2]
-        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
-        message = Received(line.split()[1], headers, await reader.readexactly(int(headers["content-length"])))
-        self.messages.append(message)
-        self.received.append(message)
-        await self.released.wait()
-        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 6\r\nConnection: close\r\n\r\nthanks" % self.status)
-        writer.close()
-
-
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
-    """A receiver on a free port of this machine. At the end, each message is checked against the contract."""
-    receiver = Receiver()
-    receiver.released.set()
-    async with await asyncio.start_server(receiver.respond, "127.0.0.1", 0) as server:
-        receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/orders"
-        try:
-            yield receiver
-        finally:
-            receiver.released.set()
+    """A receiver that responds with thanks. At the end, each message is checked against the contract."""
+    async with Receiver(usual=thanks()) as receiver:
+        yield receiver
     for message in receiver.received:
         contract().versions["v2"].check_message(message.headers, message.body)
+
+
+def thanks(status: int = 200) -> Behaviour:
+    """Responds with this status and the text `thanks`."""
+    return reply(status, body=b"thanks")
 
 
 async def create(client: Partner, **fields: Any) -> httpx2.Response:

@@ -1,14 +1,12 @@
 """What the operations on webhooks make of the messages: positions, states, pings and secrets (D24)."""
 
 import asyncio
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from petstore_server.api.v2.webhooks import MAX_PINGS
-from petstore_server.domain.accounts import RESUME, VisibleOrders, close, suspend
-from petstore_server.domain.keys import Scope, revoke
+from petstore_server.domain.accounts import VisibleOrders, close
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.webhooks import MAX_GRACE, WebhookState
@@ -23,11 +21,12 @@ from testing.partner_webhooks import (
     receiving,
     set_state,
     shown,
+    thanks,
 )
 from testing.partners import CHANGES, partner, set_orders
-from testing.service import Service, bearer, code, embedded
-from testing.subprocesses import PATIENCE
+from testing.service import Service, code, embedded
 from testing.webhook_messages import SETTINGS
+from testing.webhooks import after
 
 pytestmark = [pytest.mark.usefixtures("each_deployment"), pytest.mark.settings(**SETTINGS)]
 
@@ -39,22 +38,22 @@ async def test_a_webhook_begins_now_at_the_beginning_or_at_a_token(service: Serv
     token = (await client.get(CHANGES)).json()["next"]
     second = await client.placed("2")
     begin = {"now": [], "beginning": [first, second], token: [second]}
+    expected: list[int] = []
     async with receiving() as receiver:
         for after, orders in begin.items():
             webhook = await created(client, url=receiver.url, after=after)
-            assert (await shown(client, webhook))["lag"] >= 0
             await deliver(service)
-            assert orders == receiver.orders()
+            expected += orders
+            assert expected == receiver.orders
             assert 0 == (await shown(client, webhook))["lag"]
-            receiver.messages.clear()
         for after, orders in begin.items():  # a replay, by a change
             assert 200 == (await patch(client, webhook, after=after)).status_code
             await deliver(service)
-            assert orders == receiver.orders()
-            receiver.messages.clear()
+            expected += orders
+            assert expected == receiver.orders
         third = await client.placed("3")
         await deliver(service)
-        assert [third] * 3 == receiver.orders()
+        assert [*expected, third, third, third] == receiver.orders
     attempts = (await shown(client, webhook))["attempts"]
     assert {(200, "thanks")} == {(attempt["status"], attempt["excerpt"]) for attempt in attempts}
 
@@ -79,11 +78,11 @@ async def test_a_ping_is_sent_unless_the_webhook_has_ended(service: Service, sta
         before = await shown(client, webhook)
         response = await act(client, webhook, "ping")
         if state is WebhookState.ENDED:
-            assert ((409, "webhook_ended"), []) == (code(response), receiver.messages)
+            assert ((409, "webhook_ended"), []) == (code(response), receiver.received)
             return
         attempt = response.json()
         assert (200, 200, "thanks") == (response.status_code, attempt["status"], attempt["excerpt"])
-        [message] = receiver.messages
+        [message] = receiver.received
         assert {"type": "ping", "timestamp": "2026-10-26T07:33:20Z", "data": {}} == message.message
         assert message.is_signed(webhook["secret"])
         assert str(int(service.clock.now)) == message.headers["webhook-timestamp"]
@@ -96,9 +95,10 @@ async def test_a_ping_shows_what_the_receiver_does_wrong(service: Service) -> No
     client = await partner(service)
     async with receiving() as receiver:
         webhook = await created(client, url=receiver.url)
-        for receiver.status in (500, 302, 410):
+        for status in (500, 302, 410):
+            receiver.usual = thanks(status)
             attempt = (await act(client, webhook, "ping")).json()
-            assert (receiver.status, "thanks") == (attempt["status"], attempt["excerpt"])
+            assert (status, "thanks") == (attempt["status"], attempt["excerpt"])
     attempt = (await act(client, webhook, "ping")).json()
     assert {"at", "milliseconds", "excerpt"} == attempt.keys()
     assert "no connection" in attempt["excerpt"]
@@ -109,34 +109,31 @@ async def test_a_ping_shows_what_the_receiver_does_wrong(service: Service) -> No
 @embedded
 async def test_pings_of_one_account_do_not_delay_those_of_others(service: Service) -> None:
     client, other = await partner(service), await partner(service)
+    released = asyncio.Event()
     async with receiving() as slow, receiving() as quick:
-        slow.released.clear()
+        slow.usual = after(released, thanks())
         webhook, others = await created(client, url=slow.url), await created(other, url=quick.url)
         pings = [asyncio.create_task(act(client, webhook, "ping")) for _ in range(MAX_PINGS)]
-        async with asyncio.timeout(PATIENCE):
-            while len(slow.messages) < MAX_PINGS:  # noqa: ASYNC110 - the receiver is another program, as it were
-                await asyncio.sleep(0.005)
+        await slow.until(MAX_PINGS)
         refused = await act(client, webhook, "ping")
         assert (503, "service_unavailable") == code(refused)
         assert 200 == (await act(other, others, "ping")).json()["status"]
-        slow.released.set()
+        released.set()
         assert {200} == {ping.status_code for ping in await asyncio.gather(*pings)}
         assert 200 == (await act(client, webhook, "ping")).status_code
 
 
 @embedded
 async def test_a_ping_is_answered_although_its_account_sees_other_orders_by_then(service: Service) -> None:
-    client = await partner(service)
+    client, released = await partner(service), asyncio.Event()
     async with receiving() as receiver:
-        receiver.released.clear()
+        receiver.usual = after(released, thanks())
         webhook = await created(client, url=receiver.url)
         ping = asyncio.create_task(act(client, webhook, "ping"))
-        async with asyncio.timeout(PATIENCE):
-            while not receiver.messages:  # noqa: ASYNC110 - the receiver is another program, as it were
-                await asyncio.sleep(0.005)
+        await receiver.until(1)
         await set_orders(service, client.account, VisibleOrders.ALL)
         await service.background_round()
-        receiver.released.set()
+        released.set()
         assert 200 == (await ping).json()["status"]
 
 
@@ -148,8 +145,7 @@ async def test_after_a_rotation_both_secrets_sign_until_the_grace_ends(service: 
 
         async def signing() -> list[bool]:
             assert 200 == (await act(client, webhook, "ping")).status_code
-            message = receiver.messages.pop()
-            return [message.is_signed(secret) for secret in secrets]
+            return [receiver.received[-1].is_signed(secret) for secret in secrets]
 
         for body, grace in (({}, DAY), ({"json": None}, DAY), ({"json": {}}, DAY), ({"json": {"grace": 60}}, 60)):
             response = await act(client, webhook, "rotate", **body)
@@ -181,7 +177,7 @@ async def test_a_grace_is_whole_seconds_up_to_a_day(service: Service, grace: obj
 async def test_a_webhook_whose_receiver_is_gone_has_ended_and_can_only_be_read_and_deleted(service: Service) -> None:
     client = await partner(service)
     async with receiving() as receiver:
-        receiver.status = 410
+        receiver.usual = thanks(410)
         webhook = await created(client, url=receiver.url)
         await client.placed("1")
         await deliver(service)
@@ -196,41 +192,26 @@ async def test_a_webhook_whose_receiver_is_gone_has_ended_and_can_only_be_read_a
         ):
             assert (409, "webhook_ended") == code(response)
         assert found == await shown(client, webhook)
-        assert 1 == len(receiver.messages)
+        assert 1 == len(receiver.received)
     assert 204 == (await client.send("DELETE", f"{WEBHOOKS}/{webhook['id']}")).status_code
 
 
-async def test_a_stopped_webhook_goes_on_where_it_was_once_it_is_resumed(service: Service) -> None:
+@pytest.mark.parametrize("state", [WebhookState.PAUSED, WebhookState.STOPPED])
+async def test_a_webhook_goes_on_where_it_was_once_it_is_resumed(service: Service, state: WebhookState) -> None:
     client = await partner(service)
     async with receiving() as receiver:
         webhook = await created(client, url=receiver.url)
-        await set_state(service, webhook, WebhookState.STOPPED)
+        await set_state(service, webhook, state)
         order_id = await client.placed("1")
         await deliver(service)
         found = await shown(client, webhook)
-        assert ("stopped", True, []) == (found["state"], "failingSince" in found, receiver.messages)
-        assert (200, "paused") == (
-            (response := await patch(client, webhook, state="paused")).status_code,
-            response.json()["state"],
-        )
-        await set_state(service, webhook, WebhookState.STOPPED)
-        found = (await patch(client, webhook, state="active")).json()
-        assert ("active", False) == (found["state"], "failingSince" in found)
+        assert (str(state), True, []) == (found["state"], "failingSince" in found, receiver.received)
+        assert "paused" == (await patch(client, webhook, state="paused")).json()["state"]
+        await set_state(service, webhook, state)
+        assert "active" == (await patch(client, webhook, state="active")).json()["state"]
         await deliver(service)
-        assert [order_id] == receiver.orders()
-
-
-async def test_a_paused_webhook_delivers_what_has_changed_once_it_is_resumed(service: Service) -> None:
-    client = await partner(service)
-    async with receiving() as receiver:
-        webhook = await created(client, url=receiver.url)
-        await patch(client, webhook, state="paused")
-        order_id = await client.placed("1")
-        await deliver(service)
-        assert [] == receiver.messages
-        await patch(client, webhook, state="active")
-        await deliver(service)
-        assert [order_id] == receiver.orders()
+        assert [order_id] == receiver.orders
+        assert "failingSince" not in await shown(client, webhook)
 
 
 async def test_an_account_that_comes_to_see_other_orders_gets_a_reset(service: Service) -> None:
@@ -239,68 +220,14 @@ async def test_an_account_that_comes_to_see_other_orders_gets_a_reset(service: S
     async with receiving() as receiver:
         await created(client, url=receiver.url, after="beginning")
         await deliver(service)
-        assert [1, 2] == receiver.orders()
         order_id = await client.placed("1")
         await set_orders(service, client.account, VisibleOrders.OWN)
-        receiver.messages.clear()
         await deliver(service)
-        reset, _ = receiver.messages
-        assert "orders.reset" == reset.message["type"]
-        assert [order_id] == receiver.orders()
+        first, reset, own = receiver.received
+        assert ([1, 2], "orders.reset", [order_id]) == (first.orders, reset.message["type"], own.orders)
         token = reset.message["data"]["next"]
         await service.background_round()
         assert [order_id] == [order["id"] for order in (await client.get(CHANGES, after=token)).json()["data"]]
-
-
-async def test_another_address_is_tried_at_once(service: Service) -> None:
-    client = await partner(service)
-    webhook = await created(client)
-    order_id = await client.placed("1")
-    await deliver(service)
-    found = await shown(client, webhook)
-    assert (1, True) == (len(found["attempts"]), "failingSince" in found)
-    async with receiving() as receiver:
-        await deliver(service)
-        assert 1 == len((await shown(client, webhook))["attempts"])  # it pauses
-        await patch(client, webhook, url=receiver.url)
-        await deliver(service)
-        assert [order_id] == receiver.orders()
-    assert "failingSince" not in await shown(client, webhook)
-
-
-async def test_webhooks_of_a_suspended_account_pause_and_those_of_a_closed_one_end(service: Service) -> None:
-    accounts = service.backend.store.accounts
-    client = await partner(service)
-    async with receiving() as receiver:
-        webhook = await created(client, url=receiver.url)
-        order_id = await client.placed("1")
-        await accounts.change(client.account, suspend(service.clock.now), service.actor)
-        await service.background_round()
-        await deliver(service)
-        assert ([], 401) == (receiver.messages, (await client.get(WEBHOOKS)).status_code)
-        await accounts.change(client.account, RESUME, service.actor)
-        await service.background_round()
-        assert "active" == (await shown(client, webhook))["state"]
-        await deliver(service)
-        assert [order_id] == receiver.orders()
-        await client.placed("2")
-        await accounts.change(client.account, close(service.clock.now), service.actor)
-        await deliver(service)
-        assert [order_id] == receiver.orders()
-    assert WebhookState.ENDED is (await service.backend.store.webhooks.find(webhook["id"])).state
-
-
-async def test_the_webhook_of_a_revoked_key_goes_on(service: Service) -> None:
-    client = await partner(service)
-    key, key_id = await service.key_and_id(client.account, scopes=frozenset(Scope))
-    async with receiving() as receiver:
-        webhook = await created(replace(client, headers=bearer(key)), url=receiver.url)
-        await service.backend.store.keys.change(key_id, revoke(service.clock.now), service.actor)
-        await service.background_round()
-        order_id = await client.placed("1")
-        await deliver(service)
-        assert [order_id] == receiver.orders()
-        assert 200 == (await act(client, webhook, "rotate")).status_code
 
 
 async def test_a_key_of_an_account_that_is_being_closed_creates_nothing(service: Service) -> None:

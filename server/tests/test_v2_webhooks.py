@@ -1,16 +1,12 @@
 """Webhooks over HTTP: what each operation takes and returns, and to whom it shows what (D24)."""
 
-import asyncio
 from base64 import b64decode
 from dataclasses import replace
 from typing import Any
 
-import httpx2
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders
-from petstore_server.domain.keys import Scope
-from petstore_server.domain.webhooks import MAX_WEBHOOKS_OF_ACCOUNT
 from petstore_server.store import webhooks as store_module
 from testing.deployment import Deployment
 from testing.partner_webhooks import (
@@ -106,40 +102,15 @@ async def test_each_field_is_changed_for_itself(service: Service) -> None:
     assert entries == await audited(service)  # nothing has changed
 
 
-@embedded
-async def test_a_change_is_a_merge_patch_or_json(service: Service) -> None:
-    client = await partner(service)
-    webhook = await created(client)
-    path = f"{WEBHOOKS}/{webhook['id']}"
-    for kind, status in (("application/merge-patch+json", 200), ("application/json; charset=utf-8", 200), ("", 415)):
-        response = await client.send("PATCH", path, content=b"{}", headers={"Content-Type": kind} if kind else {})
-        assert status == response.status_code
-    merge = {"Content-Type": "application/merge-patch+json"}
-    assert (
-        415 == (await client.send("POST", WEBHOOKS, content=b'{"url": "https://x.example"}', headers=merge)).status_code
-    )
-    assert 415 == (await client.send("POST", f"{path}/rotate", content=b"{}", headers=merge)).status_code
-    assert 413 == (await client.send("PATCH", path, content=b" " * 70_000, headers=merge)).status_code
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a URL that is null": ({"url": None}, "'url'"),
     "a URL that is a number": ({"url": 1}, "'url'"),
-    "an empty URL": ({"url": ""}, "'url'"),
-    "a URL that is too long": ({"url": "https://127.0.0.1/" + "x" * 2031}, "'url'"),
-    "a URL with a line feed": ({"url": "https://127.0.0.1/\nx"}, "visible"),
     "a URL without TLS": ({"url": "http://192.88.99.1/"}, "URL is refused"),
-    "a URL of another scheme": ({"url": "ftp://127.0.0.1/"}, "https://"),
     "a private address": ({"url": "https://10.0.0.1/"}, "not public"),
-    "a password": ({"url": "https://user:password@127.0.0.1/"}, "password"),
-    "a fragment": ({"url": "https://127.0.0.1/#x"}, "fragment"),
     "an API key": ({"url": "https://127.0.0.1/?key=pso_live_" + "a" * 33}, "API key"),
-    "statuses that are a text": ({"statuses": "pending"}, "'statuses'"),
     "an unknown status": ({"statuses": ["pending", "lost"]}, "'statuses'"),
-    "a status that is null": ({"statuses": [None]}, "'statuses'"),
     "a status that is a list": ({"statuses": [["pending"]]}, "'statuses'"),
     "a state that only the service sets": ({"state": "stopped"}, "active, paused"),
-    "a state that is true": ({"state": True}, "'state'"),
     "an empty position": ({"after": ""}, "'after'"),
     "a position that is a number": ({"after": 7}, "'after'"),
     "an unknown field": ({"secret": "x"}, "'secret'"),
@@ -155,7 +126,6 @@ async def test_a_malformed_field_is_refused_and_named(service: Service, fields: 
     for response in (await create(client, **fields), await patch(client, webhook, **fields)):
         assert (400, "invalid_body") == code(response)
         assert named in response.json()["message"]
-        assert "password@" not in response.text
     assert entries == await audited(service)
     assert 1 == len((await client.get(WEBHOOKS)).json()["data"])
 
@@ -165,16 +135,10 @@ async def test_a_malformed_body_is_refused(service: Service) -> None:
     client = await partner(service)
     webhook = await created(client)
     kind = {"Content-Type": "application/json"}
-    for body in (
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'{"url": "https://127.0.0.1/", "url": "https://127.0.0.1/"}',
-        b'{"url": "\xff"}',
-    ):
-        for method, path in (("POST", WEBHOOKS), ("PATCH", f"{WEBHOOKS}/{webhook['id']}")):
+    for method, path in (("POST", WEBHOOKS), ("PATCH", f"{WEBHOOKS}/{webhook['id']}")):
+        for body in (b"", b"[]", b'{"url": "https://127.0.0.1/", "url": "https://127.0.0.1/"}'):
             assert (400, "invalid_body") == code(await client.send(method, path, content=body, headers=kind))
+        assert (415, "unsupported_media_type") == code(await client.send(method, path, content=b"{}"))
     assert "lacks the field 'url'" in (await client.send("POST", WEBHOOKS, json={})).json()["message"]
     for fields in ({"state": None}, {"after": None}):
         assert (400, "invalid_body") == code(await patch(client, webhook, **fields))  # nothing that could be removed
@@ -245,43 +209,6 @@ async def test_accounts_never_see_webhooks_of_others(service: Service) -> None:
     assert "active" == (await shown(owner, webhook))["state"]
 
 
-@embedded
-async def test_each_operation_needs_its_scope_and_a_creation_also_that_to_read_orders(service: Service) -> None:
-    client = await partner(service)
-    webhook = await created(client)
-
-    def challenge(response: httpx2.Response) -> tuple[int, str]:
-        return response.status_code, response.headers["www-authenticate"].partition('scope="')[2].rstrip('"')
-
-    async def with_scopes(*scopes: Scope) -> Partner:
-        return replace(client, headers=bearer(await service.key(client.account, scopes=frozenset(scopes))))
-
-    without = await with_scopes(*{*Scope} - {Scope.WEBHOOKS_MANAGE})
-    for method, path in [*OF_ALL, *((method, f"/{webhook['id']}{end}") for method, end in OF_ONE)]:
-        assert (403, "webhooks:manage") == challenge(await without.send(method, f"{WEBHOOKS}{path}"))
-    only = await with_scopes(Scope.WEBHOOKS_MANAGE)
-    assert (403, "orders:read") == challenge(await create(only))
-    assert 1 == len((await only.get(WEBHOOKS)).json()["data"])
-    assert 200 == (await patch(only, webhook, statuses=["shipped"])).status_code
-    assert 200 == (await act(only, webhook, "rotate")).status_code
-    assert 204 == (await only.send("DELETE", f"{WEBHOOKS}/{webhook['id']}")).status_code
-    assert 201 == (await create(await with_scopes(Scope.WEBHOOKS_MANAGE, Scope.ORDERS_READ))).status_code
-
-
-async def test_an_account_has_at_most_twenty_webhooks_however_many_are_created_at_once(service: Service) -> None:
-    client, other = await partner(service), await partner(service)
-    responses = await asyncio.gather(*(create(client) for _ in range(MAX_WEBHOOKS_OF_ACCOUNT + 5)))
-    statuses = sorted(response.status_code for response in responses)
-    assert [201] * MAX_WEBHOOKS_OF_ACCOUNT + [409] * 5 == statuses
-    response = await create(client)
-    assert ((409, "too_many_webhooks"), True) == (code(response), "There are 20 webhooks" in response.text)
-    webhooks = (await client.get(WEBHOOKS)).json()["data"]
-    assert MAX_WEBHOOKS_OF_ACCOUNT == len(webhooks)
-    await created(other)
-    await client.send("DELETE", f"{WEBHOOKS}/{webhooks[0]['id']}")
-    await created(client)
-
-
 async def test_a_store_has_at_most_so_many_webhooks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MAX_WEBHOOKS", 3)
     clients = [await partner(service) for _ in range(4)]
@@ -321,7 +248,7 @@ async def test_neither_secrets_nor_queries_of_urls_are_logged_or_audited(
         secrets = [webhook["secret"]]
         order_id = await client.placed("1")
         await deliver(service)
-        assert [order_id] == receiver.orders()
+        assert [order_id] == receiver.orders
         await act(client, webhook, "ping")
         secrets.append((await act(client, webhook, "rotate")).json()["secret"])
         assert 200 == (await patch(client, webhook, url=f"{NOWHERE}?{query}")).status_code
