@@ -1,13 +1,16 @@
 """Partners of a service: accounts that see all orders or only their own, and what they ask for over HTTP."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
+import pytest
 
 from petstore_server.domain.accounts import Plan, VisibleOrders, edit
 from petstore_server.domain.keys import Scope
@@ -34,7 +37,23 @@ class Partner:
         return await self.service.client.request(method, path, headers=headers, **options)
 
     async def get(self, path: str, **query: str | int) -> httpx2.Response:
-        return await self.send("GET", path, params=query)
+        return await self.send("GET", path, params=query or None)
+
+    async def pages(self, query: str = "") -> AsyncIterator[dict[str, Any]]:
+        """The pages of listOrders, each by the Link of the one before."""
+        target: str | None = f"{ORDERS}?{query}"
+        while target:
+            response = await self.get(target)
+            assert 200 == response.status_code, response.text
+            yield response.json()
+            target = urljoin(target, response.links["next"]["url"]) if "next" in response.links else None
+
+    async def listed(self, query: str = "") -> list[dict[str, Any]]:
+        """The orders of all pages."""
+        return [order async for page in self.pages(query) for order in page["data"]]
+
+    async def ids(self, query: str = "") -> list[int]:
+        return [order["id"] for order in await self.listed(query)]
 
     async def place(self, key: str, reference: str | None = None, pet_id: int = 1) -> httpx2.Response:
         body = {"petId": pet_id, "quantity": 1, **({} if reference is None else {"reference": reference})}
@@ -82,6 +101,24 @@ class Partner:
                 await asyncio.sleep(0.005)
         yield waiting
         await waiting
+
+
+def counted(service: Service, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often requests for changes ask the store from now on, by the name of the method."""
+    asked, search = Counter[str](), service.backend.store.search
+
+    def count(name: str) -> None:
+        ask = getattr(search, name)
+
+        async def counting(*arguments: Any) -> Any:
+            asked[name] += 1
+            return await ask(*arguments)
+
+        monkeypatch.setattr(search, name, counting)
+
+    for name in ("change_clock", "last_changes", "page"):
+        count(name)
+    return asked
 
 
 async def partner(
