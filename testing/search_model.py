@@ -123,14 +123,13 @@ async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> li
 
 
 async def model_of(store: Store) -> Model:
-    """All orders of the store, each read for itself."""
-    model: Model = {}
+    """All orders of the store."""
     owners = {account.name: account.id for account in await store.accounts.list()}
-    async for batch in store.orders.scan():
-        for order in batch:
-            found = await store.search.find(order.id)
-            model[order.id] = Entry(order, found.updated_at, found.created_at, owners.get(order.account or ""))
-    return model
+    orders = sorted([order async for batch in store.orders.scan() for order in batch])
+    return {
+        order.id: Entry(order, found.updated_at, found.created_at, owners.get(order.account or ""))
+        for order, found in zip(orders, await walk(store, Filters(), Sort(), 1000), strict=True)
+    }
 
 
 async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000) -> None:

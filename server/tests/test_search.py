@@ -1,9 +1,12 @@
 """Pages of orders: a walk finds every match once, also where pages end short because the work for a page is bounded."""
 
+import random
+from itertools import product
+
 import pytest
 
-from petstore_server.domain.lists import Filters, PageQuery, Sort
-from petstore_server.domain.orders import Order
+from petstore_server.domain.lists import Filters, PageQuery
+from petstore_server.domain.orders import Order, Status
 from petstore_server.store import search
 from testing import search_model
 from testing.search_model import SORTS, import_orders, in_order, instant, matches, model_of, position_of, walk
@@ -37,22 +40,44 @@ async def test_a_page_ends_short_where_the_work_for_it_ends_and_the_walk_goes_on
                 assert matching == await walk(store, filters, sort, limit), (sort, limit)
 
 
+FILTERS = (
+    Filters(),
+    Filters(frozenset({Status.PENDING})),
+    Filters(pet_id=2),
+    Filters(complete=False, pet_id=2),
+    Filters(ship_date_from=instant(DAY.format(2))),
+)
+
+
 @pytest.mark.usefixtures("small_bounds")
-@pytest.mark.parametrize("first", ["wide", "narrow"])
-async def test_a_walk_finds_each_match_once_where_a_filter_becomes_narrow_or_wide(
-    each_backend: Stores, first: str
+async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dated = Filters(ship_date_from=instant(DAY.format(1)))
-    late = [Order(number, ship_date=DAY.format(number % 28 + 1)) for number in range(30)]
-    early = [order._replace(ship_date="2026-10-01T00:00:00Z") for order in late]
+    """There are about as many orders of pet 2 as are sorted at most, so that its filter becomes narrow and wide."""
+    monkeypatch.setattr(search, "NARROW", 8)
+    chance = random.Random(0)
+    dates = (None, *[DAY.format(day) for day in range(1, 4)])
+
+    def some_order(number: int) -> Order:
+        return Order(
+            number, chance.choice((None, 1, 1, 2)), 1, chance.choice(dates), chance.choice((None, True, False))
+        )
+
     async with each_backend.opened() as store:
-        before = late if first == "wide" else [*early[:27], *late[27:]]
-        await import_orders(store, before)
-        query = PageQuery(dated, Sort(), 2)
-        page = await store.search.page(query)
-        assert [0, 1] if first == "wide" else [27, 28] == [row[5] for row in page.rows]
-        assert page.next is not None
-        await import_orders(store, early[2:27] if first == "wide" else [*late[:27], Order(30, ship_date=DAY.format(5))])
-        rest = search_model.pages(store, query._replace(after=page.next))
-        left = [27, 28, 29] if first == "wide" else [29, 30]
-        assert left == [row[5] async for page in rest for row in page.rows]
+        await import_orders(store, [some_order(number) for number in range(0, 40, 2)])
+        for sort, filters in product(SORTS, FILTERS):
+            history = [await model_of(store)]
+            walked: list[int] = []
+            async for page in search_model.pages(store, PageQuery(filters, sort, chance.choice((2, 5)))):
+                walked += [row[5] for row in page.rows]
+                await import_orders(store, [some_order(chance.randrange(40))])
+                history.append(await model_of(store))
+            lasting = {
+                number
+                for number, entry in history[0].items()
+                if all(
+                    matches(state[number], filters) and position_of(state[number], sort) == position_of(entry, sort)
+                    for state in history
+                )
+            }
+            assert all(walked.count(number) == 1 for number in lasting), (sort, filters)
