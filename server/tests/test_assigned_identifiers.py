@@ -7,8 +7,6 @@ import pytest
 
 from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID
 from testing.cli import CommandLine, Done
-from testing.deployment import Deployment
-from testing.process import petstore
 
 FROM_1000 = {"PETSTORE_ASSIGNED_IDS_FROM": "1000"}
 
@@ -71,13 +69,3 @@ def test_a_large_identifier_and_quantity_are_named_in_the_result_of_an_import(cl
     assert "warnings" not in imported(cli, file).json()
     file.write_text(f"id,quantity\n{2**60},many\n")
     assert "warnings" not in imported(cli, file).json()  # of a rejected row
-
-
-def test_an_export_with_placed_orders_is_moved_to_another_store(each_deployment: Deployment, tmp_path: Path) -> None:
-    lines = "".join(f'{{"id":{number},"quantity":1}}\n' for number in (7, 1_000, 1_001, 2**60))
-    target = Deployment(tmp_path / "target.db")
-    assert 0 == petstore(each_deployment, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
-    exported = petstore(each_deployment, "orders", "export", "-", "--format", "jsonl").stdout
-    moving = ("orders", "import", "-", "--format", "jsonl", "--assigned")
-    assert 0 == petstore(target, *moving, text=exported, **FROM_1000).returncode
-    assert exported == petstore(target, "orders", "export", "-", "--format", "jsonl").stdout

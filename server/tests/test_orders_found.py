@@ -1,4 +1,4 @@
-"""Listing orders by status, pet and owner, on one snapshot."""
+"""Listing orders by status and pet, on one snapshot."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -6,12 +6,11 @@ from contextlib import aclosing
 
 import pytest
 
-from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import AccountNotFound, DamagedRecord
+from petstore_server.domain.errors import DamagedRecord
 from petstore_server.domain.lists import Filters
-from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.operations.orders import list_orders, owner_named
+from petstore_server.domain.orders import Order, Status
+from petstore_server.operations.orders import list_orders
 from petstore_server.store import Store
 from testing.damage import set_record
 from testing.stores import Stores
@@ -31,10 +30,8 @@ async def fill(store: Store) -> list[Order]:
     return orders
 
 
-async def found(
-    store: Store, *statuses: Status, pet_id: int | None = None, account: str = "", limit: int | None = None
-) -> list[Order]:
-    filters = Filters(frozenset(statuses), pet_id, owner=await owner_named(store, account))
+async def found(store: Store, *statuses: Status, pet_id: int | None = None, limit: int | None = None) -> list[Order]:
+    filters = Filters(frozenset(statuses), pet_id)
     return [each async for batch in list_orders(store, filters, limit) for each in batch]
 
 
@@ -48,26 +45,6 @@ async def test_orders_are_found_by_status_and_pet_in_any_number(store: Store) ->
         assert pending[:limit] == await found(store, Status.PENDING, limit=limit)
     several = [each for each in orders if each.status is not Status.PENDING and each.pet_id == 3]
     assert several == await found(store, Status.SHIPPED, Status.CANCELLED, pet_id=3)
-    assert [] == await found(store, pet_id=99)
-    await store.orders.change(pending[0].id, CANCEL, ACTOR)
-    assert pending[1:] == await found(store, Status.PENDING)
-
-
-async def test_orders_are_found_by_their_owner_and_those_without_one(store: Store) -> None:
-    for name in ("acme", "globex", "empty"):
-        await store.accounts.create(name, Plan.FREE, Limits(60, 1000), ACTOR)
-    owners = ("acme", "globex", None)
-    orders = [order(number)._replace(account=owners[number % 3]) for number in range(COUNT)]
-    await store.orders.import_batch(orders, "import", ACTOR)
-    for name, owner in (("acme", "acme"), ("globex", "globex"), ("-", None)):
-        owned = [each for each in orders if each.account == owner]
-        assert owned == await found(store, account=name)
-        assert owned[:7] == await found(store, account=name, limit=7)
-        pending = [each for each in owned if each.status is Status.PENDING and each.pet_id == 3]
-        assert pending == await found(store, Status.PENDING, pet_id=3, account=name)
-    assert [] == await found(store, account="empty")
-    with pytest.raises(AccountNotFound):
-        await found(store, account="missing")
 
 
 async def test_a_list_that_is_left_early_ends_its_transaction_at_once(store: Store) -> None:
