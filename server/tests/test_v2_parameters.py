@@ -293,24 +293,6 @@ def test_the_message_names_the_field_and_what_is_allowed(content: bytes, message
     assert message == raised.value.message
 
 
-JSON: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
-)
-
-
-@given(
-    st.binary(max_size=60)
-    | JSON.map(lambda value: json.dumps(value).encode())
-    | st.fixed_dictionaries({"petId": JSON, "quantity": JSON}, optional={"shipDate": JSON}).map(
-        lambda value: json.dumps(value).encode()
-    )
-)
-def test_any_other_body_is_refused_without_a_fault(content: bytes) -> None:
-    with suppress(InvalidBody):
-        assert read_new_order(content)[1] >= 1
-
-
 def test_json_in_utf_8_is_accepted_and_any_other_media_type_or_coding_refused() -> None:
     accepted = (b"application/json", b"Application/JSON; charset=UTF-8", b'application/json;charset="utf-8"')
     for content_type, coding in product(accepted, ({}, {b"content-encoding": b"identity"})):

@@ -69,15 +69,11 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
 
 RANGES = {
     "granularity=day": 200,
-    "from=2026-10-26T00:00:00Z": 200,
-    "to=2026-10-01T00:00:00Z": 200,
     "from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z": 200,
     "from=2026-01-01T00:00:00Z": 400,
     "from=2026-01-01T00:00:00Z&granularity=day": 200,
-    "from=2020-01-01T00:00:00Z&granularity=day": 400,
     "from=0001-01-01T00:00:00Z&to=9999-12-31T00:00:00Z&granularity=day": 400,
     "to=0001-01-01T00:00:00Z": 200,
-    "from=9999-12-31T23:59:59Z": 400,
     "from=2026-10-02T00:00:00Z&to=2026-10-01T00:00:00Z": 400,
 }
 

@@ -119,18 +119,6 @@ async def test_a_stopped_process_finishes_what_is_under_way_and_begins_nothing(
         assert 0 == one.deliveries.under_way
 
 
-async def test_a_stop_while_webhooks_are_leased_leaves_no_lease(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with delivering(store) as one, Receiver() as receiver:
-        async with delivering(store, holder="stopped") as stopped:
-            webhook = (await one.webhook(await account(store), receiver.url)).webhook
-            digest = stopped.service.signing.digest
-            await store.webhooks.lease(
-                [webhook.id], stopped.holder, stopped.clock.now, digest
-            )  # cancelled before it begins
-        await one.round()
-    assert [1] == receiver.orders
-
-
 @failure("runs next to another one")
 async def test_one_of_two_processes_delivers_each_message(store: Store, each_backend: Stores) -> None:
     async with (

@@ -96,18 +96,6 @@ async def test_a_certificate_has_to_be_for_the_name_and_by_a_trusted_authority(
         assert (None, 2, True) == (attempt.status, len(receiver.received), "127.0.0.1" in attempt.excerpt)
 
 
-async def test_a_server_without_tls_cannot_be_connected_to() -> None:
-    async def respond(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(head(400))
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
-        attempt = await send(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-    assert (None, True) == (attempt.status, attempt.excerpt.startswith("no response: no connection"))
-
-
 async def test_a_redirect_to_another_server_is_not_followed() -> None:
     async with Receiver() as other, Receiver(reply(302, f"Location: {other.url}")) as receiver:
         assert 302 == (await send(receiver.url)).status

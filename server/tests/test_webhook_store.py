@@ -8,11 +8,10 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders, close, edit, suspend
-from petstore_server.domain.errors import AccountClosed, TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
+from petstore_server.domain.errors import TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
 from petstore_server.domain.lists import Position
-from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
-from petstore_server.domain.webhooks import edit as edit_webhook
 from petstore_server.store import Store
 from petstore_server.store.statements import Execute, Work
 from testing.stores import BY, Stores, log
@@ -64,19 +63,6 @@ async def test_one_of_several_processes_gets_the_lease_until_its_time_has_passed
     assert webhook == await store.webhooks.find("wh_one")
     assert moved(webhook) == await store.webhooks.finish("wh_one", "two", NOW, moved, go_on=True)
     assert moved(webhook) == await store.webhooks.find("wh_one")
-
-
-async def test_leases_of_many_processes_at_the_same_time_share_the_webhooks_out(
-    store: Store, each_backend: Stores
-) -> None:
-    zoo = await account(store)
-    names = [f"wh_{number}" for number in range(20)]
-    for name in names:
-        await new(store, zoo, name)
-    async with each_backend.opened() as other:
-        leases = (leased(each, *names, holder=f"{number}") for number, each in enumerate([store, other] * 8))
-        found = await asyncio.gather(*leases)
-    assert sorted(names) == sorted(name for names in found for name in names)
 
 
 async def test_a_webhook_that_another_transaction_has_locked_is_not_waited_for(
@@ -196,30 +182,12 @@ async def test_webhooks_of_suspended_and_closed_accounts_are_not_due(store: Stor
     assert WebhookState.ENDED is (await store.webhooks.find("wh_one")).state
 
 
-async def test_which_statuses_of_whose_orders_have_changed(store: Store) -> None:
-    own = await account(store, "own", VisibleOrders.OWN)
-    await store.orders.import_batch([Order(1), Order(2, account="own")], "import:1", BY)
-    first = (await store.search.change_clock()).at
-    await store.orders.change(2, CANCEL, BY)
-    last = (await store.search.change_clock()).at
-    since, changed = await store.webhooks.changed_since(0)
-    assert (0, {("pending", None, first), ("cancelled", own, last)}) == (since, {*changed})
-    assert (first, [("cancelled", own, last)]) == await store.webhooks.changed_since(first)
-
-
 async def test_an_account_has_at_most_20_webhooks_however_many_are_made_at_the_same_time(store: Store) -> None:
     zoo, acme = await account(store), await account(store, "acme")
     made = await asyncio.gather(*(new(store, zoo, f"wh_{number}") for number in range(25)), return_exceptions=True)
     assert 20 == sum(isinstance(each, Webhook) for each in made)
     assert 5 == sum("20 webhooks" in each.message for each in made if isinstance(each, TooManyWebhooks))
     await new(store, acme, "wh_of_acme")
-
-
-async def test_a_closed_account_gets_no_webhook(store: Store) -> None:
-    zoo = await account(store)
-    await store.accounts.change("zoo", close(1.0), BY)
-    with pytest.raises(AccountClosed):
-        await new(store, zoo)
 
 
 async def test_another_secret_is_refused_while_there_are_webhooks(store: Store) -> None:
@@ -241,18 +209,3 @@ async def test_another_secret_is_refused_while_there_are_webhooks(store: Store) 
     await webhooks.use_secret("other")
     await webhooks.delete("wh_one", BY)
     assert await webhooks.has_secret("any")
-
-
-async def test_a_webhook_of_another_account_does_not_exist(store: Store) -> None:
-    zoo, acme = await account(store), await account(store, "acme")
-    webhook = await new(store, zoo, statuses=(Status.CANCELLED, Status.SHIPPED))
-    assert webhook == await store.webhooks.find("wh_one", zoo)
-    assert ([webhook], []) == (await store.webhooks.of_account(zoo), await store.webhooks.of_account(acme))
-    for refused in (
-        store.webhooks.find("wh_one", acme),
-        store.webhooks.delete("wh_one", BY, acme),
-        store.webhooks.change("wh_one", edit_webhook(url="https://b.example/"), BY, acme),
-    ):
-        with pytest.raises(WebhookNotFound):
-            await refused
-    assert webhook == await store.webhooks.find("wh_one")
