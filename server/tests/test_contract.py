@@ -14,49 +14,9 @@ from hypothesis import strategies as st
 
 from petstore_server.api import errors
 from petstore_server.api.contracts import contract_json, contract_yaml, load_contract
-from petstore_server.api.v2.bodies import (
-    CORRECTIONS,
-    MAX_OPERATIONS,
-    MEMBERS,
-    NEW_ORDER,
-    PUT_ORDER,
-    REQUIRED_FIELDS,
-    ROTATION,
-    SHIPMENT,
-    WEBHOOK,
-    FieldKind,
-)
-from petstore_server.api.v2.input import (
-    GET_USAGE,
-    IDEMPOTENCY_KEY,
-    IF_MATCH,
-    IF_NONE_MATCH,
-    LIST_CHANGES,
-    LIST_ORDERS,
-    NO_PARAMETERS,
-    AccountName,
-    Boolean,
-    Choice,
-    Choices,
-    Integer,
-    Parameter,
-    Parameters,
-    Reference,
-    Text,
-    Timestamp,
-)
-from petstore_server.domain.errors import (
-    AccountMismatch,
-    ChangesReset,
-    IdentifierReserved,
-    InvalidCursor,
-    OrderAlreadyComplete,
-    OrderNotShipped,
-    ReferenceInUse,
-    TooManyWebhooks,
-    WebhookEnded,
-    WebhookNotFound,
-)
+from petstore_server.api.v2 import bodies
+from petstore_server.api.v2 import input as tables
+from petstore_server.domain import errors as domain_errors
 from petstore_server.domain.orders import MAX_REFERENCE
 from petstore_server.domain.webhooks import MAX_WEBHOOKS_OF_ACCOUNT
 from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
@@ -76,26 +36,26 @@ CODES = {
 DOCUMENTS: dict[str, Any] = {name: version.document for name, version in contract().versions.items()}
 BETWEEN_BLANKS = r"^\S(.*\S)?$"
 
-TABLES = {"listOrders": LIST_ORDERS, "listChanges": LIST_CHANGES, "getUsage": GET_USAGE}
+TABLES = {"listOrders": tables.LIST_ORDERS, "listChanges": tables.LIST_CHANGES, "getUsage": tables.GET_USAGE}
 """The parameters of operations; the others of version 2 have none."""
 
 CONDITIONS = {
-    **dict.fromkeys(("cancelOrder", "updateOrder", "shipOrder", "completeOrder"), (IF_MATCH,)),
-    "putOrder": (IF_MATCH, IF_NONE_MATCH),
+    **dict.fromkeys(("cancelOrder", "updateOrder", "shipOrder", "completeOrder"), (tables.IF_MATCH,)),
+    "putOrder": (tables.IF_MATCH, tables.IF_NONE_MATCH),
 }
-BODIES: dict[str, Mapping[str, FieldKind]] = {
-    "OrderPlacement": NEW_ORDER,
-    "OrderReplacement": PUT_ORDER,
-    "OrderCorrection": CORRECTIONS,
-    "Shipment": SHIPMENT,
-    "WebhookCreation": WEBHOOK,
-    "WebhookChange": WEBHOOK,
-    "SecretRotation": ROTATION,
+BODIES: dict[str, Mapping[str, bodies.FieldKind]] = {
+    "OrderPlacement": bodies.NEW_ORDER,
+    "OrderReplacement": bodies.PUT_ORDER,
+    "OrderCorrection": bodies.CORRECTIONS,
+    "Shipment": bodies.SHIPMENT,
+    "WebhookCreation": bodies.WEBHOOK,
+    "WebhookChange": bodies.WEBHOOK,
+    "SecretRotation": bodies.ROTATION,
 }
 NEVER_NULL = {
-    "OrderPlacement": REQUIRED_FIELDS,
+    "OrderPlacement": bodies.REQUIRED_FIELDS,
     "WebhookCreation": ("url",),
-    "WebhookChange": [name for name in WEBHOOK if name != "statuses"],
+    "WebhookChange": [name for name in bodies.WEBHOOK if name != "statuses"],
 }
 """Fields of bodies that must have a value where they are given."""
 
@@ -164,18 +124,18 @@ def test_the_examples_of_errors_say_what_the_service_says() -> None:
     too_large = (PayloadTooLarge, UriTooLong, HeadersTooLarge)
     for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.InternalError, *too_large):
         assert first[kind.code]["value"]["message"] == kind().message
-    later = (ChangesReset, InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType)
-    for other in later:
+    later = (domain_errors.ChangesReset, domain_errors.InvalidCursor)
+    for other in (*later, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType):
         assert second[other.code]["value"]["message"] == other().message
     for failure in (
-        ReferenceInUse(1003),
-        OrderNotShipped(7, "pending"),
-        OrderAlreadyComplete(7),
-        AccountMismatch(7),
-        IdentifierReserved(1_000_000_007, 1_000_000_000),
-        WebhookNotFound("wh_3kTMd9QxBv1a"),
-        TooManyWebhooks(MAX_WEBHOOKS_OF_ACCOUNT),
-        WebhookEnded("wh_3kTMd9QxBv1a"),
+        domain_errors.ReferenceInUse(1003),
+        domain_errors.OrderNotShipped(7, "pending"),
+        domain_errors.OrderAlreadyComplete(7),
+        domain_errors.AccountMismatch(7),
+        domain_errors.IdentifierReserved(1_000_000_007, 1_000_000_000),
+        domain_errors.WebhookNotFound("wh_3kTMd9QxBv1a"),
+        domain_errors.TooManyWebhooks(MAX_WEBHOOKS_OF_ACCOUNT),
+        domain_errors.WebhookEnded("wh_3kTMd9QxBv1a"),
     ):
         assert second[failure.code]["value"]["message"] == failure.message
 
@@ -251,35 +211,35 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 FIXED: dict[type, dict[str, Any]] = {
-    AccountName: {"type": "string", "minLength": 1},
-    Boolean: {"type": "boolean"},
-    Reference: {"type": "string", "minLength": 1, "maxLength": MAX_REFERENCE, "pattern": BETWEEN_BLANKS},
-    Timestamp: {"type": "string", "format": "date-time"},
+    tables.AccountName: {"type": "string", "minLength": 1},
+    tables.Boolean: {"type": "boolean"},
+    tables.Reference: {"type": "string", "minLength": 1, "maxLength": MAX_REFERENCE, "pattern": BETWEEN_BLANKS},
+    tables.Timestamp: {"type": "string", "format": "date-time"},
 }
 
 
-def kind_schema(kind: FieldKind) -> dict[str, Any]:
+def kind_schema(kind: bodies.FieldKind) -> dict[str, Any]:
     match kind:
-        case Choice(values):
+        case tables.Choice(values):
             return {"type": "string", "enum": list(values)}
-        case Choices():
+        case tables.Choices():
             return {"type": "array", "items": {"$ref": "#/components/schemas/StatusFilter"}}
-        case Integer(minimum, maximum):
+        case tables.Integer(minimum, maximum):
             return {"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
-        case Text(".+"):
+        case tables.Text(".+"):
             return {"type": "string", "minLength": 1, "maxLength": 256}
-        case Text(".{1,2048}"):
+        case tables.Text(".{1,2048}"):
             return {"type": "string", "minLength": 1, "maxLength": 2048}
-        case Text(pattern):
+        case tables.Text(pattern):
             return {"type": "string", "pattern": f"^{pattern}$"}
     return dict(FIXED[type(kind)])
 
 
-def expected_schema(parameter: Parameter) -> dict[str, Any]:
+def expected_schema(parameter: tables.Parameter) -> dict[str, Any]:
     schema = kind_schema(parameter.kind)
     if parameter.repeatable:
         return {"type": "array", "items": schema, "minItems": 1}
-    if isinstance(parameter.kind, Choice):
+    if isinstance(parameter.kind, tables.Choice):
         default = next((text for text, value in parameter.kind.values.items() if value == parameter.default), None)
     else:
         default = parameter.default
@@ -288,7 +248,7 @@ def expected_schema(parameter: Parameter) -> dict[str, Any]:
 
 @pytest.mark.parametrize("operation", list(operations(DOCUMENTS["v2"])), ids=lambda operation: operation["operationId"])
 def test_the_documented_parameters_are_those_of_the_table(operation: dict[str, Any]) -> None:
-    table: Parameters = TABLES.get(operation["operationId"], NO_PARAMETERS)
+    table: tables.Parameters = TABLES.get(operation["operationId"], tables.NO_PARAMETERS)
     described = parameters(operation, "query")
     assert list(table.all) == list(described)
     for name, parameter in table.all.items():
@@ -298,8 +258,8 @@ def test_the_documented_parameters_are_those_of_the_table(operation: dict[str, A
 
 
 def test_the_documented_key_of_a_new_order_is_that_of_the_table() -> None:
-    key = parameters(DOCUMENTS["v2"]["paths"]["/store/orders"]["post"], "header")[IDEMPOTENCY_KEY.name]
-    assert (True, kind_schema(IDEMPOTENCY_KEY.kind)) == (key["required"], key["schema"])
+    key = parameters(DOCUMENTS["v2"]["paths"]["/store/orders"]["post"], "header")[tables.IDEMPOTENCY_KEY.name]
+    assert (True, kind_schema(tables.IDEMPOTENCY_KEY.kind)) == (key["required"], key["schema"])
 
 
 def test_the_documented_conditions_are_those_that_operations_read() -> None:
@@ -309,14 +269,14 @@ def test_the_documented_conditions_are_those_that_operations_read() -> None:
             assert [table.name for table in CONDITIONS[name]] == list(described), name
             assert all(not part["required"] for part in described.values()), name
         else:
-            assert IF_MATCH.name not in described, f"CONDITIONS lacks {name}"
+            assert tables.IF_MATCH.name not in described, f"CONDITIONS lacks {name}"
 
 
-@pytest.mark.parametrize("condition", [IF_MATCH, IF_NONE_MATCH], ids=lambda condition: condition.name)
+@pytest.mark.parametrize("condition", [tables.IF_MATCH, tables.IF_NONE_MATCH], ids=lambda condition: condition.name)
 @given(data=st.data())
-def test_a_documented_condition_is_read(condition: Parameter, data: st.DataObject) -> None:
+def test_a_documented_condition_is_read(condition: tables.Parameter, data: st.DataObject) -> None:
     described = parameters(DOCUMENTS["v2"]["paths"]["/store/orders/{orderId}"]["put"], "header")
-    member = {IF_MATCH.name: "ifMatch", IF_NONE_MATCH.name: "ifNoneMatch"}[condition.name]
+    member = {tables.IF_MATCH.name: "ifMatch", tables.IF_NONE_MATCH.name: "ifNoneMatch"}[condition.name]
     schema = described[condition.name]["schema"]
     assert schema["pattern"] == body_schema("BatchOperation")["properties"][member]["pattern"]
     text = data.draw(st.from_regex(schema["pattern"], fullmatch=True))
@@ -330,10 +290,10 @@ def body_schema(name: str) -> dict[str, Any]:
     return schema
 
 
-def field_schema(name: str, kind: FieldKind, never_null: Collection[str]) -> dict[str, Any]:
+def field_schema(name: str, kind: bodies.FieldKind, never_null: Collection[str]) -> dict[str, Any]:
     """What the contract has for a field of a body: `null` is the same as absent where it is allowed."""
     schema = kind_schema(kind)
-    if isinstance(kind, Choice):  # not an enumeration: generators cannot read null as a value of one
+    if isinstance(kind, tables.Choice):  # not an enumeration: generators cannot read null as a value of one
         schema = {"type": "string", "pattern": f"^({'|'.join(kind.values)})$"}
     return schema if name in never_null else {**schema, "type": [schema["type"], "null"]}
 
@@ -350,9 +310,9 @@ def test_the_documented_fields_of_a_body_are_those_of_the_table(name: str) -> No
 
 def test_the_documented_operations_of_a_batch_are_those_of_the_table() -> None:
     operations_of_batch = body_schema("OrderBatch")["properties"]["operations"]
-    assert MAX_OPERATIONS == operations_of_batch["maxItems"]
+    assert bodies.MAX_OPERATIONS == operations_of_batch["maxItems"]
     operation = body_schema("BatchOperation")
     assert ["operation", "orderId"] == operation["required"]
-    assert set(MEMBERS) == set(operation["properties"]["operation"]["enum"])
+    assert set(bodies.MEMBERS) == set(operation["properties"]["operation"]["enum"])
     conditions = {"ifMatch", "ifNoneMatch"}
-    assert {"operation", "orderId", *conditions, *filter(None, MEMBERS.values())} == set(operation["properties"])
+    assert {"operation", "orderId", *conditions, *filter(None, bodies.MEMBERS.values())} == set(operation["properties"])

@@ -16,19 +16,8 @@ from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import OwnLists
 from petstore_server.api.v2 import changes
-from petstore_server.domain import tokens
+from petstore_server.domain import errors, tokens
 from petstore_server.domain.changes import OrderChange, Put
-from petstore_server.domain.errors import (
-    AccountMismatch,
-    DomainError,
-    OrderAlreadyCancelled,
-    OrderAlreadyShipped,
-    OrderConflict,
-    OrderNotFound,
-    OrderNotShipped,
-    ReferenceInUse,
-    UnknownAccount,
-)
 from petstore_server.domain.imports import ImportOutcome, kept_of
 from petstore_server.domain.lists import NO_OWNER, Filters, Position, Sort, SortField
 from petstore_server.domain.orders import (
@@ -244,7 +233,7 @@ class History:
         placing = (self._writer.orders.place(request, BY) for request in requests)
         outcomes = await asyncio.gather(*placing, return_exceptions=True)
         placed = [each for each in outcomes if isinstance(each, Placed)]
-        refused = [each for each in outcomes if isinstance(each, ReferenceInUse)]
+        refused = [each for each in outcomes if isinstance(each, errors.ReferenceInUse)]
         owned = (entry for entry in self.model.values() if entry.owner == self._account_id)
         first = min((entry.order.id for entry in owned if entry.order.reference == step.reference), default=None)
         assert (len(placed), len(refused)) == ((1, len(requests) - 1) if first is None else (0, len(requests)))
@@ -274,7 +263,7 @@ class History:
             changed = await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
             assert after == changed._replace(account=after.account)
             return {step.order_id: after}
-        with pytest.raises(OrderNotFound if before is None else OrderConflict):
+        with pytest.raises(errors.OrderNotFound if before is None else errors.OrderConflict):
             await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
         return {}
 
@@ -283,7 +272,7 @@ class History:
         before = self.model[order_id].order if order_id in self.model else None
         expected = self._put(before, step.order) if isinstance(step, PutOrder) else corrected(before, step.values)
         if isinstance(expected, Order) and self._has_reference(before, expected):
-            expected = ReferenceInUse
+            expected = errors.ReferenceInUse
         request = OrderChange(order_id, Put(step.order) if isinstance(step, PutOrder) else correct(step.values), BY)
         if not isinstance(expected, Order):
             with pytest.raises(expected):
@@ -293,16 +282,17 @@ class History:
         assert (expected, before is None) == (found.stored.order, found.created)
         return {} if expected == before else {order_id: expected}
 
-    def _put(self, before: Order | None, order: Order) -> Order | type[DomainError]:
+    def _put(self, before: Order | None, order: Order) -> Order | type[errors.DomainError]:
         """The order after a put, or the error: the outcome of an import of this one record."""
         if order.account not in (None, *self._accounts):
-            return UnknownAccount
+            return errors.UnknownAccount
         after = kept_of(before, order)
         match imported(before, after, protected=order.id in self._placed and order.account is None):
             case ImportOutcome.PROTECTED | ImportOutcome.OTHER_OWNER:
-                return AccountMismatch
+                return errors.AccountMismatch
             case ImportOutcome.REJECTED | ImportOutcome.CORRECTABLE:
-                return OrderAlreadyShipped if before and before.status is Status.SHIPPED else OrderAlreadyCancelled
+                is_shipped = before is not None and before.status is Status.SHIPPED
+                return errors.OrderAlreadyShipped if is_shipped else errors.OrderAlreadyCancelled
         return after
 
     def _has_reference(self, before: Order | None, after: Order) -> bool:
@@ -388,15 +378,15 @@ def named(order: Order) -> tuple[str | None, str | None]:
     return order.account, order.reference
 
 
-def corrected(before: Order | None, values: dict[str, Any]) -> Order | type[DomainError]:
+def corrected(before: Order | None, values: dict[str, Any]) -> Order | type[errors.DomainError]:
     """The order after a correction, or the error."""
     if before is None:
-        return OrderNotFound
+        return errors.OrderNotFound
     after = before._replace(**values)
     if before.status is Status.CANCELLED and after not in (before, before._replace(reference=None)):
-        return OrderAlreadyCancelled
+        return errors.OrderAlreadyCancelled
     newly_complete = after.complete is True and before.complete is not True
-    return OrderNotShipped if newly_complete and before.status is Status.PENDING else after
+    return errors.OrderNotShipped if newly_complete and before.status is Status.PENDING else after
 
 
 def imported(existing: Order | None, order: Order, *, protected: bool) -> ImportOutcome:

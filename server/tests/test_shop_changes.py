@@ -8,14 +8,8 @@ import psycopg
 import pytest
 
 from petstore_server import deadlines
+from petstore_server.domain import errors
 from petstore_server.domain.changes import ChangedOrder, OrderChange, Put
-from petstore_server.domain.errors import (
-    AccountMismatch,
-    IdentifierReserved,
-    OrderAlreadyCancelled,
-    OrderAlreadyShipped,
-    ReferenceInUse,
-)
 from petstore_server.domain.imports import ImportOutcome
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import CANCEL, INT64_MAX, MAX_ASSIGNED_ID, Order, Status, correct, ship_on
@@ -77,10 +71,10 @@ async def test_what_was_decided_by_an_order_that_another_process_added_is_decide
             await until_waiting(other)
             other.commit()
         *eight, nine, one, two = await changes
-        assert [OrderAlreadyCancelled] * 3 == [type(outcome) for outcome in eight]
+        assert [errors.OrderAlreadyCancelled] * 3 == [type(outcome) for outcome in eight]
         assert Order(8, status=Status.CANCELLED) == (await stored(store))[8]
         assert Status.SHIPPED is two.stored.order.status
-        [refused] = [each for each in (nine, one) if isinstance(each, ReferenceInUse)]
+        [refused] = [each for each in (nine, one) if isinstance(each, errors.ReferenceInUse)]
         [named] = [each.stored.order for each in (nine, one) if isinstance(each, ChangedOrder)]
         assert (named.id,) == refused.values
         assert "R" == (await stored(store))[named.id].reference
@@ -98,7 +92,7 @@ async def test_an_order_that_another_process_added_gets_no_change_of_one_that_wa
             await until_waiting(other)
             other.execute(ADD, [8, "shipped", None, '{"id":8}'])
             other.commit()
-        assert [OrderAlreadyShipped] * 2 == [type(outcome) for outcome in await changes]
+        assert [errors.OrderAlreadyShipped] * 2 == [type(outcome) for outcome in await changes]
         assert {8: Order(8, status=Status.SHIPPED)} == await stored(store)
         assert "order:8" not in [entry.subject for entry in await log(store)]
 
@@ -169,8 +163,8 @@ async def test_of_50_requests_for_one_reference_by_two_processes_one_gets_it(
                 if account is not None:
                     changes.append(store.orders.place(Placement(owner, f"{order_id}", 1, 1, None, reference), BY))
             outcomes = await asyncio.gather(*changes, return_exceptions=True)
-            refused = [each for each in outcomes if isinstance(each, ReferenceInUse)]
-            [first] = [each for each in outcomes if not isinstance(each, ReferenceInUse)]
+            refused = [each for each in outcomes if isinstance(each, errors.ReferenceInUse)]
+            [first] = [each for each in outcomes if not isinstance(each, errors.ReferenceInUse)]
             assert isinstance(first, Placed | ChangedOrder), first
             order_id = first.order_id if isinstance(first, Placed) else first.stored.order.id
             assert {(order_id,)} == {each.values for each in refused}
@@ -182,7 +176,7 @@ async def test_a_reference_moves_from_one_order_to_another(each_backend: Stores)
         await store.orders.import_batch([Order(1, reference="R"), Order(2)], "import:1", BY)
         freed, taken = OrderChange(1, correct({"reference": None}), BY), OrderChange(2, correct({"reference": "R"}), BY)
         [first, second] = await request(store, taken, freed)
-        assert (ReferenceInUse, ChangedOrder) == (type(first), type(second))
+        assert (errors.ReferenceInUse, ChangedOrder) == (type(first), type(second))
         [third] = await request(store, taken)
         assert "R" == third.stored.order.reference
         [back, again] = await request(
@@ -200,7 +194,7 @@ async def test_orders_that_have_shared_a_reference_since_1_0_keep_it(each_backen
         kept = [replaced[0], replaced[1]._replace(quantity=3)]
         assert [*replaced, kept[1], kept[0]] == [each.stored.order for each in outcomes]
         [refused] = await request(store, put(Order(3, reference="R", account=account)))
-        assert (ReferenceInUse, (1,)) == (type(refused), refused.values)
+        assert (errors.ReferenceInUse, (1,)) == (type(refused), refused.values)
         assert kept == [*(await stored(store)).values()]
 
 
@@ -229,7 +223,7 @@ async def test_a_placed_order_stays_protected_after_a_change_of_the_same_transac
             put(Order(order_id, 8, account="zoo")),
         )
         assert corrected.stored.placed
-        assert isinstance(refused, AccountMismatch)
+        assert isinstance(refused, errors.AccountMismatch)
         assert Order(order_id, 8, account="zoo") == named.stored.order
         [at] = {each.stored.updated_at for each in (corrected, named)}
         assert at > corrected.stored.created_at
@@ -277,7 +271,7 @@ async def test_the_largest_identifiers_are_put_and_imported_with_assigned_too(ea
         rows = [Order(order_id) for order_id in (999, 1_000, MAX_ASSIGNED_ID + 1, INT64_MAX)]
         reserved = [ImportOutcome.RESERVED] * 3
         assert [ImportOutcome.CREATED, *reserved] == await store.orders.import_batch(rows, "import:1", BY)
-        assert [IdentifierReserved] * 3 == [type(each) for each in await request(store, *map(put, rows[1:]))]
+        assert [errors.IdentifierReserved] * 3 == [type(each) for each in await request(store, *map(put, rows[1:]))]
         assert 999 == await store.orders.last_identifier()
         imported = await store.orders.import_batch(rows, "import:2", BY, assigned=True)
         assert [ImportOutcome.UNCHANGED, *[ImportOutcome.CREATED] * 3] == imported
