@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import pytest
 
-from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import CANCEL, MAX_REFERENCE, Order, Status
@@ -62,37 +61,6 @@ async def test_the_largest_head_of_a_response_is_one_that_the_shipped_nginx_acce
     [size] = re.findall(r"proxy_buffer_size +(\d+)k;", SHIPPED.read_text())
     assert 2.5 * MAX_TARGET < len(response.headers["link"]) < 3 * MAX_TARGET
     assert head - len(response.headers["link"]) + 3 * MAX_TARGET < int(size) * 1024
-
-
-CASES: dict[str, tuple[str, dict[str, str]]] = {
-    "listOrders": (
-        ORDERS,
-        {"status": "shipped", "petId": "10", "complete": "true", "shipDateFrom": "2026-12-01T10:00:00Z",
-         "shipDateTo": "2026-12-01T10:00:00Z", "updatedFrom": "9999-01-01T00:00:00Z", "reference": "A", "sort": "-id",
-         "limit": "2", "cursor": ""},
-    ),
-    "listChanges": ("/v2/store/changes", {"after": "now", "limit": "2", "wait": ""}),
-    "getUsage": (
-        "/v2/usage", {"granularity": "day", "from": "2026-10-25T00:00:00Z", "to": "2026-10-25T12:00:00Z"}
-    ),
-}  # fmt: skip
-"""For each operation with a query: its path, and a value of each parameter that changes the response.
-
-A cursor comes from a page, and what `wait` does takes time: test_v2_changes.py.
-"""
-
-
-@embedded
-async def test_every_parameter_of_the_contract_changes_the_response(service: Service) -> None:
-    tables = {"listOrders": LIST_ORDERS, "listChanges": LIST_CHANGES, "getUsage": GET_USAGE}
-    assert {name: [*table.all] for name, table in tables.items()} == {name: [*CASES[name][1]] for name in CASES}
-    await service.orders(*SAMPLE, Order(6, reference="A"))
-    client = await partner(service, ALL)
-    for path, values in CASES.values():
-        unrestricted = (await client.get(path)).json()
-        for name, value in values.items():
-            response = await client.get(f"{path}?{name}={value}") if value else None
-            assert response is None or (200, True) == (response.status_code, response.json() != unrestricted), name
 
 
 async def test_an_order_has_its_record_status_and_timestamps(service: Service) -> None:

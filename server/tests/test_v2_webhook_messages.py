@@ -9,7 +9,7 @@ from petstore_server.api.v2.webhooks import MAX_PINGS
 from petstore_server.domain.accounts import VisibleOrders, close
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.webhooks import MAX_GRACE, WebhookState
+from petstore_server.domain.webhooks import WebhookState
 from testing.partner_webhooks import (
     WEBHOOKS,
     act,
@@ -161,17 +161,6 @@ async def test_after_a_rotation_both_secrets_sign_until_the_grace_ends(service: 
         assert [*[False] * (len(secrets) - 1), True] == await signing()
         assert len(secrets) == len({*secrets})
         assert "secret" not in await shown(client, webhook)
-
-
-@embedded
-@pytest.mark.parametrize("grace", [-1, MAX_GRACE + 1, 1.0, True, "60", [60]])
-async def test_a_grace_is_whole_seconds_up_to_a_day(service: Service, grace: object) -> None:
-    client = await partner(service)
-    webhook = await created(client)
-    response = await act(client, webhook, "rotate", json={"grace": grace})
-    assert ((400, "invalid_body"), True) == (code(response), "'grace'" in response.text)
-    assert (400, "invalid_body") == code(await act(client, webhook, "rotate", json={"seconds": 1}))
-    assert 200 == (await act(client, webhook, "rotate", json={"grace": MAX_GRACE})).status_code
 
 
 async def test_a_webhook_whose_receiver_is_gone_has_ended_and_can_only_be_read_and_deleted(service: Service) -> None:

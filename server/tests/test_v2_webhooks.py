@@ -227,9 +227,7 @@ async def test_where_webhooks_are_off_each_operation_says_so_as_a_refusal_that_n
         for method, path in [*OF_ALL, *((method, f"/{MISSING}{end}") for method, end in OF_ONE)]:
             response = await client.send(method, f"{WEBHOOKS}{path}")
             assert 403 == response.status_code
-            if method != "HEAD":
-                assert (403, "webhooks_disabled") == code(response)
-                assert "This store has not turned webhooks on; ask the store." == response.json()["message"]
+            assert method == "HEAD" or (403, "webhooks_disabled") == code(response)
             assert set() == {"retry-after", "www-authenticate"} & response.headers.keys()
         assert "unavailable" not in capsys.readouterr().err  # it is not an outage
         assert 200 == (await client.get(CHANGES)).status_code

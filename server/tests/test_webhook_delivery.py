@@ -83,18 +83,6 @@ async def test_the_next_of_a_message_is_where_list_changes_goes_on(one: Deliveri
         assert expected == [row[5] for row in page.rows]
 
 
-async def test_a_replay_has_other_identifiers_than_the_first_delivery(one: Delivering) -> None:
-
-    await put(one.store, Order(1))
-    async with Receiver() as receiver:
-        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
-        await one.round()
-        await one.service.edit(webhook.id, BY, start=Start("beginning"))
-        await one.round()
-        first, again = receiver.received
-    assert (first.body, True) == (again.body, first.id != again.id)
-
-
 async def test_a_replay_since_a_time_skips_no_order_that_is_not_delivered(one: Delivering) -> None:
     async with Receiver(reply(500)) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
