@@ -1,6 +1,5 @@
 """The code held to the contract: its routes, codes and scopes, and whatever schemathesis thinks of asking (D18)."""
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,16 +10,15 @@ from hypothesis import HealthCheck, settings
 
 from petstore_server.api.contracts import load_contract
 from petstore_server.api.errors import STATUS
-from petstore_server.api.routes import ANY_KEY, Route
+from petstore_server.api.routes import ANY_KEY
 from petstore_server.api.v2.bodies import MAX_OPERATIONS
 from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, MAX_WAIT
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.texts import is_visible
 from petstore_server.settings import read_settings
 from testing.contract import objects, resolved
-from testing.deployment import Deployment
 from testing.process import EVERY_SCOPE, UNLIMITED, new_key, petstore, serving
-from testing.service import running
+from testing.service import Service
 
 CONTRACTS = {version: load_contract(read_settings({}), version) for version in ("v1", "v2")}
 NUMBERS = itertools.count(1)
@@ -43,38 +41,26 @@ def paths(version: str) -> list[tuple[str, dict[str, Any]]]:
     return list(CONTRACTS[version]["paths"].items())
 
 
-def documented_operations(version: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The path, the method and the description of each operation in a contract."""
-    for path, item in paths(version):
-        for method, operation in item.items():
-            yield f"/{version}{path}", method.upper(), operation
-
-
 def codes(version: str) -> set[str]:
     contract = CONTRACTS[version]
     described = resolved(contract["components"]["schemas"]["Error"]["properties"]["code"], contract)
     return set(described["enum" if version == "v1" else "x-extensible-enum"])
 
 
-@pytest.fixture(scope="module")
-def routes(tmp_path_factory: pytest.TempPathFactory) -> list[Route]:
-    async def read() -> list[Route]:
-        async with running(Deployment(tmp_path_factory.mktemp("routes") / "store.db")) as service:
-            return list(service.application.routes.all)
-
-    return asyncio.run(read())
-
-
-def test_the_routes_are_the_contracts_paths_methods_and_scopes(routes: list[Route]) -> None:
+async def test_the_routes_are_the_contracts_paths_methods_and_scopes(service: Service) -> None:
     names = {"v1": "{}", "v2": "v2.{}"}
     documented = {
-        (path, method): (names[version].format(operation["operationId"]), operation.get("x-required-scopes", []))
+        (f"/{version}{path}", method.upper()): (
+            names[version].format(operation["operationId"]),
+            operation.get("x-required-scopes", []),
+        )
         for version in CONTRACTS
-        for path, method, operation in documented_operations(version)
+        for path, item in paths(version)
+        for method, operation in item.items()
     }
     served = {
         (route.template, method): (operation.id, [] if operation.scope == ANY_KEY else [operation.scope])
-        for route in routes
+        for route in service.application.routes.all
         for method, operation in route.operations.items()
         if method != "HEAD"  # is described with GET
     }

@@ -4,8 +4,6 @@ import asyncio
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, cycle
 from typing import Any, NamedTuple
@@ -425,14 +423,6 @@ def list_of(model: Model, owner: int | None = None) -> bytes:
     return f"[{','.join(seen)}]".encode()
 
 
-@contextmanager
-def bounds(work: int, narrow: int) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "MAX_WORK", work)
-        patch.setattr(search, "NARROW", narrow)
-        yield
-
-
 async def assert_pages_agree(reader: Store, model: Model, asked: list[Asked]) -> None:
     """Compare the pages of every sort, and the counts, with the model."""
     for filters in [each.of(model) for each in asked]:
@@ -478,7 +468,9 @@ async def test_a_history_agrees_with_a_dictionary(
                     seen = [entry.tracked.text() for entry in changed if owner in (None, entry.owner)]
                     assert list(map(json.loads, seen)) == await follower.catch_up()
                 unseen.clear()
-        with bounds(*most):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search, "MAX_WORK", most[0])
+            patch.setattr(search, "NARROW", most[1])
             await assert_pages_agree(reader, history.model, asked)
         async with stores.opened() as new:
             again = await new.listing.current()

@@ -22,9 +22,8 @@ from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.dialect import translated
-from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.opening import is_sqlite, sqlite_path
+from petstore_server.runtime.opening import is_sqlite
 from petstore_server.store import Store, search
 from petstore_server.store import search as search_module
 from petstore_server.store.engine import Engine
@@ -256,15 +255,6 @@ class Plan(NamedTuple):
     methods: frozenset[str] = frozenset()
 
 
-@asynccontextmanager
-async def watched(url: str) -> AsyncIterator[WatchedEngine]:
-    engine: Engine = SqliteEngine(sqlite_path(url)) if is_sqlite(url) else PostgresEngine(url)
-    try:
-        yield WatchedEngine(engine)
-    finally:
-        await engine.close()
-
-
 async def plan_of(url: str, statement: Query) -> Plan:
     """How the engine carries the statement out now."""
     return sqlite_plan(url, statement) if is_sqlite(url) else await postgres_plan(url, statement)
@@ -296,7 +286,7 @@ def nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def own_statements(url: str, owner: int, filters: Sequence[Filters]) -> list[Query]:
     """All that is read for the own list at first and after a change, its changes, and its pages."""
-    async with watched(url) as engine:
+    async with watched_listing(url) as (_, engine):
         listing, search = Listing(cast(Engine, engine), owner), Search(cast(Engine, engine))
         held = await listing.current()
         listing._held = held.__class__(held.mark._replace(change=held.mark.change - 1), held.starts, held.pieces)
@@ -304,7 +294,6 @@ async def own_statements(url: str, owner: int, filters: Sequence[Filters]) -> li
         await search.last_changes([owner])
         for chosen, sort, after in product(filters, SORTS, (None, Position(5, 5))):
             await search.page(PageQuery(chosen._replace(owner=owner), sort, 20, after))
-        await listing.close()
         return engine.statements
 
 
@@ -359,7 +348,7 @@ async def test_a_look_for_own_changes_reads_one_order_of_each_owner(each_backend
         await import_orders(store, [*orders_of("zoo", range(MANY)), *orders_of("acme", range(MANY, 2 * MANY))], 50)
         owners = [(await store.accounts.find(name)).id for name in ("zoo", "acme")]
         analyze(each_backend)
-    async with watched(each_backend.url) as engine:
+    async with watched_listing(each_backend.url) as (_, engine):
         listing = Listing(cast(Engine, engine), owners[0])
         await Search(cast(Engine, engine)).last_changes(owners)
         await listing.current()

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from testing import wire
 from testing.checked_clients import contract
 from testing.deployment import Deployment
 from testing.partners import ORDERS
-from testing.process import EVERY_SCOPE, UNLIMITED, Server, environment, new_key, petstore, serving
+from testing.process import EVERY_SCOPE, UNLIMITED, environment, new_key, petstore, serving
 from testing.redis_engine import shared_redis
 from testing.subprocesses import PATIENCE
 
@@ -181,14 +180,6 @@ async def race(connections: Connections, order_id: int, chance: random.Random) -
     return fields_of(before), seen, fields_of(await connections.send(1, "GET", path))
 
 
-@asynccontextmanager
-async def two_servers(deployment: Deployment) -> AsyncIterator[tuple[Server, Server]]:
-    async with AsyncExitStack() as stack:
-        more = {"PETSTORE_REDIS_URL": shared_redis().empty(), **deployment.engines}
-        one, two = (stack.enter_context(serving(deployment, **more)) for _ in range(2))
-        yield one, two
-
-
 @pytest.fixture(name="key")
 def _key(each_deployment: Deployment) -> str:
     """A key with every scope; four of five orders exist."""
@@ -202,7 +193,8 @@ async def test_500_races_over_two_processes_are_explained_by_one_order_of_events
 ) -> None:
     chance, numbers = random.Random(17), count(1)
     races: dict[int, tuple[Fields, list[Seen], Fields]] = {}
-    async with two_servers(each_deployment) as (one, two):
+    more = {"PETSTORE_REDIS_URL": shared_redis().empty(), **each_deployment.engines}
+    with serving(each_deployment, **more) as one, serving(each_deployment, **more) as two:
         connections = Connections([one.port, two.port], key)
 
         async def work() -> None:

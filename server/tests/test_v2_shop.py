@@ -40,10 +40,6 @@ MALFORMED_SHIPMENTS = (b"[]", b"nul", b'{"shipDate":"today"}', b'{"petId":1}')
 pytestmark = pytest.mark.usefixtures("each_deployment")
 
 
-async def shop(service: Service) -> Partner:
-    return await partner(service, ALL)
-
-
 def shown(response: httpx2.Response) -> dict[str, Any]:
     """The order of a response, without its times."""
     assert response.headers["cache-control"] == "no-store"
@@ -70,7 +66,7 @@ async def one_of_each(service: Service, first: int = 0, *, reference: bool = Fal
 
 
 async def test_a_put_creates_replaces_and_leaves_unchanged(service: Service) -> None:
-    client = await shop(service)
+    client = await partner(service, ALL)
     created = await client.put(8, petId=3, quantity=-1, shipDate="2026-11-01T11:00:00+01:00", reference="R-17")
     expected = {
         "id": 8,
@@ -100,7 +96,7 @@ async def test_a_put_creates_replaces_and_leaves_unchanged(service: Service) -> 
 
 
 async def test_an_account_with_own_orders_puts_its_own_only(service: Service) -> None:
-    own, other, client = await partner(service), await partner(service), await shop(service)
+    own, other, client = await partner(service), await partner(service), await partner(service, ALL)
     number, theirs = await own.placed("a"), await other.placed("a")
     for name in (None, own.account):
         assert {"id": number, "petId": 7, "status": PENDING} == shown(await own.put(number, petId=7, account=name))
@@ -117,7 +113,7 @@ async def test_an_account_with_own_orders_puts_its_own_only(service: Service) ->
 
 @embedded
 async def test_if_none_match_creates_only(service: Service) -> None:
-    client = await shop(service)
+    client = await partner(service, ALL)
     only_new = {"If-None-Match": "*"}
     assert 201 == (await client.put(8, only_new, petId=1)).status_code
     for fields in ({"petId": 1}, {"petId": 2}):
@@ -130,7 +126,7 @@ async def test_if_none_match_creates_only(service: Service) -> None:
 
 @embedded
 async def test_malformed_requests_are_refused_and_change_nothing(service: Service) -> None:
-    client = await shop(service)
+    client = await partner(service, ALL)
     await one_of_each(service)
     kind = {"Content-Type": "application/json"}
     for method, path, bodies in (
@@ -154,7 +150,7 @@ async def test_malformed_requests_are_refused_and_change_nothing(service: Servic
 
 @embedded
 async def test_an_order_ships_now_unless_the_body_has_a_date(service: Service) -> None:
-    client = await shop(service)
+    client = await partner(service, ALL)
     null = {"content": b" null\n", "headers": {"Content-Type": "application/json"}}
     empty: list[dict[str, Any]] = [{}, {"json": {}}, {"json": {"shipDate": None}}, {"content": b""}, null]
     for order_id, options in enumerate(empty, 1):

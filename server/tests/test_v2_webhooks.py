@@ -69,16 +69,13 @@ async def test_webhooks_are_listed_oldest_first_and_have_etags(service: Service)
         ids.append((await created(client))["id"])
     assert ids == [webhook["id"] for webhook in (await client.get(WEBHOOKS)).json()["data"]]
     for path in (WEBHOOKS, f"{WEBHOOKS}/{ids[0]}"):
-        whole, head = await client.get(path), await client.send("HEAD", path)
+        head = await client.send("HEAD", path)
         assert (200, b"") == (head.status_code, head.content)
-        assert {name: whole.headers[name] for name in ("etag", "content-type", "vary")}.items() <= head.headers.items()
-        condition = {"If-None-Match": whole.headers["etag"]}
+        condition = {"If-None-Match": head.headers["etag"]}
         assert 304 == (await client.send("GET", path, headers=condition)).status_code
         await patch(client, {"id": ids[0]}, statuses=["pending"])
         assert 200 == (await client.send("GET", path, headers=condition)).status_code
         await patch(client, {"id": ids[0]}, statuses=None)
-    compressed = await client.send("GET", WEBHOOKS, headers={"Accept-Encoding": "gzip"})
-    assert ids == [webhook["id"] for webhook in compressed.json()["data"]]
 
 
 async def test_each_field_is_changed_for_itself(service: Service) -> None:
