@@ -92,6 +92,15 @@ async def test_a_page_is_answered_304_until_it_changes_and_head_has_its_headers(
     assert 200 == (await client.send("GET", f"{ORDERS}/1", headers={"If-None-Match": etag})).status_code
 
 
+@embedded
+async def test_a_page_is_compressed_on_request(service: Service) -> None:
+    await service.orders(*(Order(number) for number in range(100)))
+    client = await partner(service, ALL)
+    page = await client.send("GET", ORDERS, headers={"Accept-Encoding": "gzip"})
+    assert "gzip" == page.headers["content-encoding"]
+    assert [*range(100)] == [order["id"] for order in page.json()["data"]]
+
+
 async def test_a_change_through_either_version_shows_in_both_at_once(service: Service) -> None:
     await service.orders(Order(1), Order(2))
     client = await partner(service, ALL)
