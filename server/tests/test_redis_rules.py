@@ -115,7 +115,7 @@ def counted(minute_used: int = 0, day_used: int = 0) -> tuple[float, Counted]:
 
 
 def stored(shared: AsyncMock) -> list[Ban | None]:
-    """What the counters were told of the ban of the key, with each request."""
+    """What the counters received about the ban of the key, with each request."""
     return [asked.args[1] for asked in shared.count.mock_calls]
 
 

@@ -64,8 +64,8 @@ def _from_counts(counts: Sequence[_Count]) -> tuple[Unsaved, Activity]:
 class Backend:
     """The store and the limiter of one serving process. Made by `opened_backend`.
 
-    `shared` counts in Redis, with `local` in an outage; None if `local` always counts. `deliveries` is None where there
-    are no webhooks.
+    `shared` counts in Redis, with `local` in an outage; None if `local` always counts. `deliveries` is None without
+    webhooks.
     """
 
     store: Store
