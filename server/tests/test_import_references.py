@@ -11,7 +11,7 @@ from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order, St
 from petstore_server.domain.placements import Placement
 from petstore_server.imports import files
 from petstore_server.imports.options import ReadOptions
-from petstore_server.store import Store
+from petstore_server.store import Store, orders
 from testing.import_files import imported, read
 from testing.stores import BY, Stores
 
@@ -58,6 +58,16 @@ async def test_an_order_with_a_reference_only_is_created_once_and_found_again(
     ] == await orders_of(shop)
     again = await imported(shop, content, options=CSV)
     assert {"created": 0, "unchanged": 4, "replaced": 0, "rejected": 1} == again.counts
+
+
+async def test_a_dry_run_finds_more_references_than_one_statement_names(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "AUDITED_TOGETHER", 2)
+    content = "reference,account\n" + "".join(f"#{number},{'acme' * (number % 2)}\n" for number in range(10))
+    await imported(shop, content, options=CSV)
+    async with scratch_store() as scratch:
+        assert 10 == (await imported(shop, content, scratch, CSV)).counts["unchanged"]
 
 
 async def test_what_a_file_has_no_column_for_stays_also_of_an_order_found_by_its_reference(shop: Store) -> None:
