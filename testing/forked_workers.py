@@ -23,7 +23,7 @@ class _Forked:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._ended = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._descriptor = os.pidfd_open(pid)
         asyncio.get_running_loop().add_reader(self._descriptor, self._end)
 
@@ -31,8 +31,8 @@ class _Forked:
         os.kill(self.pid, number)
 
     async def wait(self) -> int:
-        code: int = await asyncio.shield(self._ended)
-        return code
+        await asyncio.wait({self._ended})  # which a cancellation does not end
+        return self._ended.result()
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)

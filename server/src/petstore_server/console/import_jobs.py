@@ -273,7 +273,8 @@ async def run_import(
     process = await _start_command(options, environ, file, rejects)
     following = asyncio.ensure_future(_follow(process, report))
     try:
-        await asyncio.shield(following)
+        await asyncio.wait({following})  # which a cancellation does not end
+        following.result()
     except asyncio.CancelledError:
         with suppress(ProcessLookupError):
             process.terminate()

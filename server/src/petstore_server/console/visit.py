@@ -203,7 +203,8 @@ class Visit:
         submission = self._digest(content)
         earlier = self.sources.submissions.get(submission)
         if earlier is not None:
-            raise DuplicateSubmission(await asyncio.shield(earlier))
+            await asyncio.wait({earlier})  # which a cancellation does not end
+            raise DuplicateSubmission(earlier.result())
         self._submission, self.sources.submissions[submission] = submission, asyncio.Future()
         if not await self.store.sessions.claim_form(submission, self.now):
             when = plain_times(str(format_unix(await self.store.sessions.find_form(submission))))

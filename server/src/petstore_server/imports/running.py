@@ -124,10 +124,11 @@ class FileImport(Generic[T]):
             async for batch in groups(ahead, at_once):
                 storing = asyncio.ensure_future(self._store(batch, store, actor()))
                 try:
-                    await asyncio.shield(storing)
+                    await asyncio.wait({storing})  # which a cancellation does not end
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
                     await storing
                     raise
+                storing.result()
                 yield
             self.file_changed = self._source.has_changed()
             self.history_changed = before.history != (await store.access_version()).history

@@ -159,7 +159,8 @@ class Changes:
         if reading is None:
             reading = self._reading[key] = asyncio.ensure_future(self.read(*key[:-1], with_accounts=with_accounts))
             reading.add_done_callback(lambda _: self._reading.pop(key))
-        return await asyncio.shield(reading)
+        await asyncio.wait({reading})  # which a cancellation does not end
+        return reading.result()
 
     async def read(
         self, token: str, limit: int, clock: ChangeClock, owner: int | None = None, *, with_accounts: bool = False
