@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli import arguments as types
+from petstore_server.cli import arguments
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, operator, require_writable, with_store, written_file
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.import_options import FORMAT, IMPORT_OPTIONS, ORDER_OPTIONS
@@ -41,7 +41,7 @@ pets = Noun("pets", "$ petstore pets import pets.csv")
 
 
 @orders.command("import", writes=True, params=[*IMPORT_OPTIONS, *ORDER_OPTIONS])
-@click.argument("file", type=types.FILE_OR_STDIN)
+@click.argument("file", type=arguments.FILE_OR_STDIN)
 def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
@@ -67,7 +67,7 @@ def import_orders(file: str, **options: Any) -> None:
 
 
 @pets.command("import", writes=True, params=list(IMPORT_OPTIONS))
-@click.argument("file", type=types.FILE_OR_STDIN)
+@click.argument("file", type=arguments.FILE_OR_STDIN)
 def import_pets(file: str, **options: Any) -> None:
     """Import the pets in FILE (- for stdin): JSON Lines, a JSON array, or CSV, with the fields id, name and tag.
 
@@ -82,7 +82,7 @@ def import_pets(file: str, **options: Any) -> None:
 
 
 @orders.command(params=[FORMAT])
-@click.argument("file", type=types.FileToWrite(dir_okay=False, allow_dash=True))
+@click.argument("file", type=arguments.FileToWrite(dir_okay=False, allow_dash=True))
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:
     """Write all orders, with their status, to FILE (- for stdout).
@@ -119,10 +119,10 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 
 @orders.command("list")
 @click.option("--status", "statuses", type=_STATUS, multiple=True, help="Only orders with this status; repeatable.")
-@click.option("--pet-id", type=types.INT64, metavar="ID", help="Only orders of this pet.")
-@click.option("--reference", "references", type=types.REFERENCE, multiple=True, metavar="TEXT", help=_REFERENCE)
+@click.option("--pet-id", type=arguments.INT64, metavar="ID", help="Only orders of this pet.")
+@click.option("--reference", "references", type=arguments.REFERENCE, multiple=True, metavar="TEXT", help=_REFERENCE)
 @click.option("--account", type=ACCOUNT_NAME, default="", metavar="NAME", help=_OWNER)
-@click.option("--limit", type=types.WholeNumber(1), metavar="N", help="Show at most N orders.")
+@click.option("--limit", type=arguments.WholeNumber(1), metavar="N", help="Show at most N orders.")
 def list_orders(
     statuses: tuple[str, ...], pet_id: int | None, references: tuple[str, ...], account: str, limit: int | None
 ) -> None:
@@ -154,7 +154,7 @@ def list_orders(
 
 
 @orders.command("show", context_settings=_NEGATIVE_IDS)
-@click.argument("order_id", type=types.ORDER_ID, metavar="ID")
+@click.argument("order_id", type=arguments.ORDER_ID, metavar="ID")
 def show_order(order_id: int) -> None:
     """Show the order ID with its status and the account that owns it.
 
@@ -172,13 +172,13 @@ def show_order(order_id: int) -> None:
     show(fields, lambda: details((name, fields.get(name)) for name in ORDER_FIELDS))
 
 
-ORDER_IDS = click.Argument(["order_ids"], type=types.ORDER_ID, nargs=-1, required=True, metavar="ID...")
+ORDER_IDS = click.Argument(["order_ids"], type=arguments.ORDER_ID, nargs=-1, required=True, metavar="ID...")
 _SEVERAL = "With several ids each is tried until the store fails; the exit code is that of the first error shown."
 _OF_SEVERAL: Any = {"writes": True, "context_settings": _NEGATIVE_IDS, "epilog": _SEVERAL}
 
 
 @orders.command("ship", **_OF_SEVERAL, params=[ORDER_IDS])
-@click.option("--at", type=types.WHEN, help="The ship date to set; now unless given.")
+@click.option("--at", type=arguments.WHEN, help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     """Ship pending orders: their status becomes shipped, and shipDate is set.
 
@@ -198,11 +198,13 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
 
 
 @orders.command("edit", writes=True, context_settings=_NEGATIVE_IDS)
-@click.argument("order_id", type=types.ORDER_ID, metavar="ID")
-@click.option("--pet-id", type=types.NUMBER_OR_NONE, metavar="N", help="The pet's identifier.")
-@click.option("--quantity", type=types.NUMBER_OR_NONE, metavar="N", help="The quantity.")
-@click.option("--ship-date", type=types.WHEN_OR_NONE, help="The ship date.")
-@click.option("--reference", type=types.REFERENCE_OR_NONE, metavar="TEXT", help="The reference, once for each owner.")
+@click.argument("order_id", type=arguments.ORDER_ID, metavar="ID")
+@click.option("--pet-id", type=arguments.NUMBER_OR_NONE, metavar="N", help="The pet's identifier.")
+@click.option("--quantity", type=arguments.NUMBER_OR_NONE, metavar="N", help="The quantity.")
+@click.option("--ship-date", type=arguments.WHEN_OR_NONE, help="The ship date.")
+@click.option(
+    "--reference", type=arguments.REFERENCE_OR_NONE, metavar="TEXT", help="The reference, once for each owner."
+)
 @click.option("--complete/--not-complete", "is_complete", default=None, help="Whether the order is complete.")
 def edit_order(order_id: int, is_complete: bool | None, **given: tuple[Any] | None) -> None:
     """Correct the order ID, which is pending or has shipped. An empty text removes a value.

@@ -1,4 +1,4 @@
-"""Who makes a request; signing in and out, and the sessions: who is signed in, with which role, and since when."""
+"""Who makes a request, signing in and out, and the pages of sessions."""
 
 import asyncio
 import re
@@ -103,7 +103,7 @@ async def list_sessions(visit: Visit) -> Response:
 
 
 async def end_session(visit: Visit) -> Response:
-    """End a session, of whatever operator, whose unused links are then invalid."""
+    """End a session of any operator, whose unused links then become invalid."""
     await visit.form()
     ended = await visit.store.sessions.end_one(visit.path["session"], visit.actor)
     return visit.redirect_with_notice(

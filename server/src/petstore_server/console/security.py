@@ -1,4 +1,4 @@
-"""Who may use the console: checks of Host, Origin and form token, cookies, the headers of every response, refusals.
+"""Who may use the console: checks of Host, Origin and form token, cookies, response headers, and the log of refusals.
 
 The console is on a private port, but a browser that reaches it also runs pages of other sites: DNS rebinding, forms
 submitted from elsewhere, and frames are refused here (decision record 0018).
@@ -120,7 +120,10 @@ def _cookie_name(request: Request, cookie: Cookie) -> str:
 
 
 class RefusedSignIns:
-    """Logs refusals on an event loop: the first ones of a second as they come, and at its end how many were omitted."""
+    """Logs refused sign-ins: the first ones of a second at once, and at its end the number of those omitted.
+
+    Belongs to one event loop.
+    """
 
     def __init__(self) -> None:
         self._second: asyncio.TimerHandle | None = None

@@ -38,7 +38,7 @@ _GROUPED_WITH_DECIMALS = re.compile(
 _GROUP_OR_DECIMALS = re.compile(r"(-?[1-9][0-9]{0,2})([.,])([0-9]{3})", re.ASCII)
 _SHORTENED = re.compile(r"-?[0-9][.,][0-9]+E\+[0-9]+", re.ASCII | re.IGNORECASE)
 _AS_TEXT = Remedy("export the file again, and keep spreadsheet programs from changing the column: format it as text")
-_OTHER = {".": ",", ",": "."}
+_OTHER_MARK = {".": ",", ",": "."}
 _EXACT_AS_FLOAT = 2**53
 
 
@@ -69,7 +69,7 @@ def _group_or_decimals(match: re.Match[str], decimal: str | None) -> int | str:
         decimals = f"{whole}.{digits}" if digits.strip("0") else whole
         then = f"{{}} if it is {whole}{digits} or {{}} if it is {decimals}"
         # The first choice makes thousands, so that cells with a point and cells with a comma are counted apart.
-        choices = Choice("decimal", _OTHER[mark]), Choice("decimal", mark)
+        choices = Choice("decimal", _OTHER_MARK[mark]), Choice("decimal", mark)
         raise UnclearCell("can be read in two ways", Remedy(then, choices))
     if mark != decimal:
         return int(whole + digits)
@@ -91,13 +91,13 @@ FLAGS = (str(Status.CANCELLED), str(Status.SHIPPED))
 
 _OTHER_SPELLING = {"canceled": "cancelled"}
 MAX_FOUND = 50
-_MAX_VALUE = 60  # characters of a value that are named
-_USUAL = {
+_MAX_SHOWN_STATUS = 60  # characters of a value that are named
+_STATUS_WORDS = {
     "shipped": "fulfilled complete completed delivered dispatched sent",
     "pending": "unfulfilled unshipped processing on-hold new open",
     "cancelled": "cancel voided",
 }
-_MEANING = {word: status for status, words in _USUAL.items() for word in words.split()}
+_STATUS_OF_WORD = {word: status for status, words in _STATUS_WORDS.items() for word in words.split()}
 
 
 class Statuses:
@@ -116,12 +116,12 @@ class Statuses:
     def __call__(self, text: str) -> str:
         """The status that a text means. Raises UnclearCell with the option for this value."""
         word = text.strip().casefold()
-        if len(self.found) < MAX_FOUND and len(word) <= _MAX_VALUE:
+        if len(self.found) < MAX_FOUND and len(word) <= _MAX_SHOWN_STATUS:
             self.found.setdefault(word, text.strip())
         status = self._words.get(word, self._rest)
         if status is None:
-            shown = text.strip() if len(word) <= _MAX_VALUE else EVERY_STATUS
-            remedy = choose("map_status", f"{shown}={_MEANING.get(word.removeprefix('wc-'), 'STATUS')}")
+            shown = text.strip() if len(word) <= _MAX_SHOWN_STATUS else EVERY_STATUS
+            remedy = choose("map_status", f"{shown}={_STATUS_OF_WORD.get(word.removeprefix('wc-'), 'STATUS')}")
             raise UnclearCell(f"is none of {', '.join(STATUSES)}", remedy)
         return status
 
@@ -168,14 +168,14 @@ _OF_MONTHS = {  # how names begin: in English, German, French, Spanish, Italian,
     "Dec": "dec dez déc dic",
 }
 _MONTHS = {begin: month for month, begins in _OF_MONTHS.items() for begin in begins.split()}
-_WORD = re.compile(r"([^\W\d_]{3,})\.?")
+_MONTH = re.compile(r"([^\W\d_]{3,})\.?")
 _ENDS_IN_UTC = re.compile(r"(UTC|GMT|Z)$", re.ASCII)
 
-_NUMBERS = re.compile(r"(\d{4}|\d{1,2})([-/.])\d{1,2}\2(\d{4}|\d{1,2})(?!\d)", re.ASCII)
-_NAMED = re.compile(r"\d{1,2}(\. |[. /-])[^\W\d_]{3,}\.?([ /-]|, )(\d{4}|\d{2})(?!\d)")
-_NAMED_FIRST = re.compile(r"[^\W\d_]{3,}\.? \d{1,2}(,? )\d{4}(?!\d)")
+_NUMERIC_DATE = re.compile(r"(\d{4}|\d{1,2})([-/.])\d{1,2}\2(\d{4}|\d{1,2})(?!\d)", re.ASCII)
+_DAY_FIRST = re.compile(r"\d{1,2}(\. |[. /-])[^\W\d_]{3,}\.?([ /-]|, )(\d{4}|\d{2})(?!\d)")
+_MONTH_FIRST = re.compile(r"[^\W\d_]{3,}\.? \d{1,2}(,? )\d{4}(?!\d)")
 _DAY = re.compile(r"(?<!\d)\d{1,2}(?!\d)", re.ASCII)
-_DATE_TIME = re.compile(
+_CLOCK_TIME = re.compile(
     r"(?P<begin>T| |, )\d{1,2}:\d{2}(?P<second>:\d{2}(?P<fraction>\.\d{1,6})?)?"
     r"(?P<half> ?[AP]M)?(?P<gap> ?)(?P<offset>UTC|GMT|Z|[+-]\d{2}:?\d{2})?",
     re.ASCII | re.IGNORECASE,
@@ -268,7 +268,7 @@ def _not_a_date(text: str) -> UnclearCell:
 
 def _parsed(text: str, date_format: str) -> datetime | None:
     """The time in this format, None if the text does not have it. Month names of seven languages are read."""
-    for written, read in ((text, date_format), (_WORD.sub(_english_month, text), date_format.replace("%B", "%b"))):
+    for written, read in ((text, date_format), (_MONTH.sub(_english_month, text), date_format.replace("%B", "%b"))):
         try:
             found = datetime.strptime(written, read)  # noqa: DTZ007 - the zone follows
         except ValueError:
@@ -279,17 +279,17 @@ def _parsed(text: str, date_format: str) -> datetime | None:
 
 def _formats_of(text: str) -> dict[str, datetime]:
     """The formats in which the text is a date, with what it then means: none, one, or several."""
-    read = ((date_format, _parsed(text, date_format)) for date_format in _candidates(text))
+    read = ((date_format, _parsed(text, date_format)) for date_format in _candidate_formats(text))
     return {date_format: time for date_format, time in read if time is not None}
 
 
 def _is_no_day(text: str) -> bool:
     """Whether the text has the form of a date, but is none in any order: 31.02.2026."""
-    match = next(filter(None, (form.match(text) for form in (_NUMBERS, _NAMED, _NAMED_FIRST))), None)
-    if match is None or not (match.end() == len(text) or _DATE_TIME.fullmatch(text[match.end() :])):
+    match = next(filter(None, (form.match(text) for form in (_NUMERIC_DATE, _DAY_FIRST, _MONTH_FIRST))), None)
+    if match is None or not (match.end() == len(text) or _CLOCK_TIME.fullmatch(text[match.end() :])):
         return False
     date = match[0]
-    if match.re is _NUMBERS:
+    if match.re is _NUMERIC_DATE:
         year = "%Y" if max(map(len, date.split(match[2]))) == 4 else "%y"
         return not any(_parsed(date, match[2].join(order)) for order in permutations(("%d", "%m", year)))
     another_day = _DAY.sub("1", date, count=1)
@@ -301,8 +301,8 @@ def _english_month(match: re.Match[str]) -> str:
     return next((_MONTHS[word[:length]] for length in (4, 3) if word[:length] in _MONTHS), match[0])
 
 
-def _candidates(text: str) -> Iterator[str]:
-    if match := _NUMBERS.match(text):
+def _candidate_formats(text: str) -> Iterator[str]:
+    if match := _NUMERIC_DATE.match(text):
         first, separator, last = match.groups()
         if len(first) == 4:
             orders = ["Ymd"]
@@ -311,17 +311,17 @@ def _candidates(text: str) -> Iterator[str]:
         else:
             orders = ["dmY", "mdY"] if len(last) == 4 else ["dmy", "mdy", "ymd"]
         dates = [separator.join(f"%{part}" for part in order) for order in orders]
-    elif match := _NAMED.match(text):
+    elif match := _DAY_FIRST.match(text):
         before, after, year = match.groups()
         dates = [f"%d{before}%b{after}%Y"] if len(year) == 4 else [f"%d{before}%b{after}%y", f"%y{before}%b{after}%d"]
-    elif match := _NAMED_FIRST.match(text):
+    elif match := _MONTH_FIRST.match(text):
         dates = [f"%b %d{match[1]}%Y"]
     else:
         return
     end = text[match.end() :]
     if not end:
         yield from dates
-    elif time := _DATE_TIME.fullmatch(end):
+    elif time := _CLOCK_TIME.fullmatch(end):
         form = time["begin"] + ("%I:%M" if time["half"] else "%H:%M")
         form += ":%S" * bool(time["second"]) + ".%f" * bool(time["fraction"])
         form += f"{' ' * time['half'].startswith(' ')}%p" if time["half"] else ""

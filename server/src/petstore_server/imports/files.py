@@ -289,8 +289,8 @@ codecs.register_error(_MARK_INVALID, _mark_invalid)
 class FilePart(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
-    `lines` are those on which the records begin. `share` is how much of what was read of the file the parts so
-    far contain, from 0 to 1.
+    `lines` are those on which the records begin. `share` is how much of what was read of the file the parts so far
+    contain, from 0 to 1.
     """
 
     records: list[Any] | None

@@ -33,8 +33,8 @@ class Batch(NamedTuple, Generic[T]):
     """Records that can be stored together, and the rows next to them that were rejected.
 
     `rows` returns the rows of the records; `position` is the bytes of the file handled after this batch. `repeated` has
-    the places of records that the file has had before, each with the line of the first, and
-    `ended` the references that the next lines of orders would have, if these had more.
+    the places of records that the file has had before, each with the line of the first, and `ended` the references that
+    the next lines of orders would have, if these had more.
     """
 
     records: list[T]

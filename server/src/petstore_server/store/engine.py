@@ -69,7 +69,10 @@ class PlacementKeys(NamedTuple):
 
     @classmethod
     def found(cls, keys: Iterable[Row], references: Collection[Row], *busy: Collection[Named]) -> "PlacementKeys":
-        """From rows of (account, key, digest, order, placement), and (owner, reference, first order, last order)."""
+        """From rows of (account, key, digest, order, placement), and (owner, reference, first order, last order).
+
+        `busy` are `busy_keys` and `busy_references`, as far as there are any.
+        """
         first = {row[:2]: row[2] for row in references}
         shared = {row[:2]: row[3] for row in references if row[3] != row[2]}
         return cls({row[:2]: row[2:] for row in keys}, first, shared, *busy)
@@ -79,7 +82,7 @@ NO_KEYS = PlacementKeys({}, {}, {})
 
 
 def last_assigned(rows: Sequence[Row]) -> int:
-    """The largest identifier that counts as assigned of rows of orders, ascending by id; 0 without one."""
+    """The largest identifier among rows of orders, ascending by id, that counts as assigned; 0 without one."""
     return next((row[0] for row in reversed(rows) if row[0] <= MAX_ASSIGNED_ID), 0)
 
 
@@ -125,8 +128,9 @@ class Dialect(Protocol):
     ) -> Work[tuple[int, Collection[int]]]:
         """Write changed and new orders with audit entries at `now` (Unix seconds), as the last of a transaction.
 
-        A row is as for `update_orders` and `insert_orders`, and one of `audit` is an `audit_row`. Return the time of
-        the change in Unix microseconds, and which of the new orders exist already: nothing is written for these.
+        A row is as for `update_orders` and `insert_orders`, new ones ascending by id, and one of `audit` is an
+        `audit_row`. Return the time of the change in Unix microseconds, and which of the new orders exist already:
+        nothing is written for these.
         """
 
     def update_orders(self, rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:

@@ -10,7 +10,7 @@ from petstore_server.console.forms import Form, account_path, changed_meanwhile,
 from petstore_server.console.rendering import SEEN_ORDERS, minutes, plural
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as rules
-from petstore_server.domain.accounts import Account, Plan, VisibleOrders
+from petstore_server.domain.accounts import Account, Limits, Plan, VisibleOrders
 from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.errors import AccountExists, ChangedMeanwhile, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
@@ -103,7 +103,7 @@ def _matching(filters: Form, banned: frozenset[int], used: Collection[int] | Non
     return matches
 
 
-def _read_plan(form: Form) -> tuple[Plan, rules.Limits] | None:
+def _read_plan(form: Form) -> tuple[Plan, Limits] | None:
     """The plan and its limits; None if one is wrong, which the form then says."""
     plan = form.read("plan", partial(one_of, Plan))
     minute, day = form.read("per_minute", whole_number), form.read("per_day", whole_number)
@@ -112,8 +112,9 @@ def _read_plan(form: Form) -> tuple[Plan, rules.Limits] | None:
     try:
         return plan, rules.plan_limits(plan, minute, day)
     except InvalidInput as error:
-        wrong, other = (day, minute) if plan in rules.PLAN_LIMITS else (minute, day)  # one is given, and the other not
-        form.errors["per_day" if wrong is not None and other is None else "per_minute"] = str(error)
+        # The first limit that is given, to a plan that takes none; or else the one that is missing.
+        at_day = minute is None if plan in rules.PLAN_LIMITS else minute is not None and day is None
+        form.errors["per_day" if at_day else "per_minute"] = str(error)
         return None
 
 
