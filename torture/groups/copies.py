@@ -1,4 +1,4 @@
-"""Copies that receivers of webhooks, which fail at random, and programs keep while what the service runs on fails."""
+"""Copies of orders that receivers of webhooks and programs keep, while receivers, servers and engines fail."""
 
 import asyncio
 import json
