@@ -67,6 +67,19 @@ def test_a_secret_is_read_from_a_file_without_the_line_end(tmp_path: Path, end: 
     assert "sqlite:///x.db" == read_settings({f"{DATABASE}_FILE": file}, {DATABASE: "sqlite:///x.db"}).database_url
 
 
+def test_printed_settings_have_no_secret() -> None:
+    secret = "s3cr3t" * 8
+    given = {
+        DATABASE: f"postgresql://me:{secret}@x/y",
+        "PETSTORE_REDIS_URL": f"redis+sentinel://:{secret}@x/main/0",
+        "PETSTORE_REDIS_SENTINEL_PASSWORD": secret,
+        "PETSTORE_WEBHOOK_SECRET": secret,
+        "PETSTORE_WEBHOOK_PROXY": f"http://me:{secret}@x",
+    }
+    assert {setting.name for setting in SETTINGS if setting.secret} == given.keys()
+    assert secret not in repr(read_settings(given))
+
+
 def test_every_setting_that_may_hold_a_secret_may_be_in_a_file_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     secret = {setting.name for setting in SETTINGS if setting.secret}

@@ -68,8 +68,9 @@ class Setting(NamedTuple):
 
 
 def _setting(default: str, meaning: str, read: Callable[[str], T], *, secret: bool = False) -> T:
-    """A field of Settings with the other fields of its Setting."""
-    setting: T = field(metadata={"default": default, "help": meaning, "read": read, "secret": secret})
+    """A field of Settings with the other fields of its Setting. repr() omits a secret one."""
+    metadata = {"default": default, "help": meaning, "read": read, "secret": secret}
+    setting: T = field(metadata=metadata, repr=not secret)
     return setting
 
 
