@@ -18,6 +18,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import AccountNotFound, DomainError, ServiceUnavailable, StatementFailed
 from petstore_server.domain.imports import IMPORTED, ImportOutcome, Obstacle, Rejected
 from petstore_server.domain.orders import UNASSIGNED, Order
+from petstore_server.domain.pets import Pet
 from petstore_server.domain.remedies import Remedy, with_remedy
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports.files import Source
@@ -59,7 +60,7 @@ class FileImport(Generic[T]):
         self.left = list[str]()  # references of lines that the file has no more, the first ones
         self._kind = kind
         self.options = options
-        self.schema = Schema(kind, options)  # which the shop of the options changes
+        self.schema = Schema(kind, options)  # whose options the header of a shop's export completes
         self._source = source
         self._batches = read_batches(source, self.schema, options)
         self._dry: DryRun[T] | None = None
@@ -217,12 +218,10 @@ class FileImport(Generic[T]):
         """Why the record at this place of the batch is refused, which is in an earlier line too."""
         record, rows = batch.records[at], batch.rows()
         place = bisect_left(rows, line, key=attrgetter("line"))  # at 0 too if it is in an earlier batch
-        name: object = record.id
-        if isinstance(record, Order) and isinstance(first := batch.records[place], Order):
-            if rows[place].line == line and first != record and first == record._replace(account=first.account):
-                problem, lines = "Two rows of the order have different accounts.", f"Lines {line} and {rows[at].line}"
-                return Fault(f"{lines} have different accounts for order {record.id}; keep one.", problem=problem)
-            name = record.reference if record.id == UNASSIGNED else record.id
+        if rows[place].line == line and _differ_in_account(batch.records[place], record):
+            problem, lines = "Two rows of the order have different accounts.", f"Lines {line} and {rows[at].line}"
+            return Fault(f"{lines} have different accounts for order {record.id}; keep one.", problem=problem)
+        name = record.reference if isinstance(record, Order) and record.id == UNASSIGNED else record.id
         problem = f"The {self._kind.noun} is also in an earlier line."
         return Fault(f"{self._kind.noun.capitalize()} {name} is also in line {line}.", self._again, problem=problem)
 
@@ -272,3 +271,10 @@ async def _beat(store: Store, import_id: str) -> None:
         await asyncio.sleep(BEAT_SECONDS)
         with suppress(ServiceUnavailable, StatementFailed):
             await store.imports.beat(import_id)
+
+
+def _differ_in_account(one: Order | Pet, other: Order | Pet) -> bool:
+    """Whether these are one order under two owners."""
+    if not isinstance(one, Order) or not isinstance(other, Order):
+        return False
+    return one.account != other.account and one == other._replace(account=one.account)

@@ -127,8 +127,11 @@ async def edit(visit: Visit) -> Response:
         for name in changed_since(form["seen"], now.fields()) & mine:
             form.errors[name] = changed_meanwhile("value", dict(_as_typed(now))[name])
         return await show(visit, 409, form)
-    except (errors.ReferenceInUse, errors.OrderNotShipped) as error:
-        form.errors["complete" if isinstance(error, errors.OrderNotShipped) else "reference"] = error.message
+    except errors.ReferenceInUse as error:
+        form.errors["reference"] = error.message
+        return await show(visit, 409, form)
+    except errors.OrderNotShipped as error:
+        form.errors["complete"] = error.message
         return await show(visit, 409, form)
     except errors.OrderConflict as error:
         lines = "Nothing was changed.", await _explain(visit, order_id, error)
