@@ -55,14 +55,14 @@ class Export:
 
         An option given wins over that of the shop for the same column, field, status or purpose.
         """
-        present, fields = set(map(plain_name, names)), {field for _, field in given.columns}
+        present, taken = set(map(plain_name, names)), {field for _, field in given.columns}
         columns = {plain_name(name) for name in (*dict(given.columns), *given.ignored)}
-        statuses = {text.casefold() for text, _ in given.statuses}
-        free = [(name, field) for name, of in self.columns.items() for field in of.split(",") if field not in fields]
+        free, statuses = present - columns, {text.casefold() for text, _ in given.statuses}
+        pairs = [(name, field) for name, fields in self.columns.items() for field in fields.split(",")]
         own = self.statuses.items() if "status" in self.columns.values() else ()
         meanings = [(text, status) for status, texts in own for text in texts]
         return ReadOptions(
-            columns=tuple((name, field) for name, field in free if plain_name(name) in present - columns),
+            columns=tuple((name, field) for name, field in pairs if field not in taken and plain_name(name) in free),
             ignored=tuple(name for name in (*self.ignored, EVERY_COLUMN) if plain_name(name) not in columns),
             statuses=tuple((text, status) for text, status in meanings if text.casefold() not in statuses),
             date_format=None if given.date_format else self.date_format,
