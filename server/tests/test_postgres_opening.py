@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
+import psycopg
 import pytest
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.domain.orders import Order
+from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres import check, migrate, opening
+from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.engines.schema import StoreSchema
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.opening import redis_counters, require_driver
@@ -247,3 +249,20 @@ def test_each_host_of_the_url_is_named_with_its_own_cause(postgres_stores: Store
     assert '127.0.0.1: FATAL:  role "stranger" does not exist; 127.0.0.2: Connection refused' in message
     assert "failed to resolve host 'no-host.invalid'" in message
     assert "could not match 2 port numbers to 3 hosts" in refusal(f"postgresql://stranger@{hosts}/x?port=1,2")
+
+
+async def test_a_change_that_another_process_shares_meanwhile_begins_no_new_history(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        before = await store.search.change_clock()
+
+        async def shared(name: str, at: int) -> int:
+            """The newest number of all processes: one of these has changed an order, and shared when."""
+            if ":clock:" not in name:
+                return at
+            await store.orders.change(1, CANCEL, BY)
+            return (await store.search.change_clock()).at
+
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url, autocommit=True) as driver:
+            await Timelines(shared).verify(driver)
+        assert before.epoch == (await store.search.change_clock()).epoch
