@@ -197,6 +197,16 @@ async def test_a_ban_holds_in_every_process_at_once_and_until_its_end_once_the_s
         assert Outcome.ADMITTED is await outcome(other)
 
 
+async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_that_yet(engine: RedisEngine) -> None:
+    clock = Clock()
+    async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
+        ban = await ban_by(one)
+        one.local.saved(one.local.take_unsaved())
+        one.local.replace_bans([ban])
+        one.local.replace_bans([])
+        assert [Outcome.ADMITTED] * 2 == [await outcome(one), await outcome(other)]
+
+
 async def test_a_ban_that_never_reached_the_store_holds_from_a_minute_before_it_until_its_bridge_ends(
     engine: RedisEngine,
 ) -> None:

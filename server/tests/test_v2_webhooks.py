@@ -1,5 +1,6 @@
 """Webhooks over HTTP: what each operation takes and returns, and to whom it shows what (D24)."""
 
+import asyncio
 from base64 import b64decode
 from dataclasses import replace
 from typing import Any
@@ -204,6 +205,15 @@ async def test_accounts_never_see_webhooks_of_others(service: Service) -> None:
     assert {"data": []} == (await other.get(WEBHOOKS)).json()
     assert entries == await audited(service)
     assert "active" == (await shown(owner, webhook))["state"]
+
+
+async def test_an_account_has_at_most_twenty_webhooks_also_if_they_are_created_at_once(service: Service) -> None:
+    client, other = await partner(service), await partner(service)
+    responses = await asyncio.gather(*(create(client) for _ in range(25)))
+    assert [201] * 20 + [409] * 5 == sorted(response.status_code for response in responses)
+    response = await create(client)
+    assert ((409, "too_many_webhooks"), True) == (code(response), "There are 20 webhooks" in response.text)
+    await created(other)
 
 
 async def test_a_store_has_at_most_so_many_webhooks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
