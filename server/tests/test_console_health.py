@@ -124,6 +124,7 @@ async def test_a_service_that_does_not_answer_is_not_shown_as_ready(
 async def test_what_is_live_outranks_older_checks(console: Console) -> None:
     await console.check()
     checks = {each.check for each in console.sources.monitor.checks or ()}
+    assert "backup" in checks
     assert not checks & {"server", "store", "redis", "integrity"}, "readiness says that"
 
 

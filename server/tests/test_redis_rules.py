@@ -19,7 +19,7 @@ from petstore_server.limits.counters import Counted, CountersUnavailable
 from petstore_server.limits.fallback import FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
-from petstore_server.limits.redis_client import RedisClient, is_refusal, reason_of
+from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
 from testing.clock import Clock
 
 URL = "redis://localhost:1/0"
@@ -67,6 +67,11 @@ def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal() -> None:
     untrusted = after(RedisError("Error 1"), NOT_TRUSTED)
     faults = NoPermissionError(), ValueError(), untrusted, ResponseError("LOADING"), OSError(), MasterNotFoundError("x")
     assert [True, True, True, False, False, False] == [is_refusal(fault) for fault in faults]
+
+
+def test_the_driver_repeats_no_call_and_bounds_only_connecting() -> None:
+    found = make_client(RedisAddress(URL), 1.0).redis.connection_pool.connection_kwargs
+    assert (0, 1.0, None) == (found["retry"]._retries, found["socket_connect_timeout"], found["socket_timeout"])
 
 
 async def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them() -> None:
