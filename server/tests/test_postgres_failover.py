@@ -4,12 +4,16 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import AsyncMock, call
 
 import httpx2
 import pytest
 
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.orders import Order
+from petstore_server.engines.postgres import timelines
+from petstore_server.engines.postgres.faults import OldPrimary
+from petstore_server.engines.postgres.timelines import Timelines
 from testing.deployment import Deployment
 from testing.failover import Pair, acknowledge_together, disconnect, promote, running_pair
 from testing.process import Server, new_key, petstore, serving
@@ -129,3 +133,25 @@ def test_tokens_of_changes_survive_a_failover_unless_it_lost_changes(
             assert [1, 3, 2] == [order["id"] for order in client.get(CHANGES).json()["data"]]
         else:
             assert [2] == [order["id"] for order in found.json()["data"]]
+
+
+async def test_without_redis_a_process_refuses_an_older_timeline_than_it_has_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replica: list[tuple[str, str]] = []
+    first, promoted = [("store", "00000010")], [("store", "00000011")]
+    monkeypatch.setattr(timelines, "briefly", AsyncMock(side_effect=[first, promoted, replica, first]))
+    seen = Timelines()
+    for _ in range(3):
+        await seen.verify(AsyncMock())
+    with pytest.raises(OldPrimary, match="timeline 16, after 17 was seen"):
+        await seen.verify(AsyncMock())
+    assert 1 == seen.refused
+
+
+async def test_each_newer_time_that_was_shown_is_shared_once() -> None:
+    shared = AsyncMock()
+    seen = Timelines(shared)
+    for at in (50, 49, 51, 51):
+        await seen.witness("epoch", at)
+    assert [call(":clock:epoch", 50), call(":clock:epoch", 51)] == shared.mock_calls
