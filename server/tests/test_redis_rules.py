@@ -139,6 +139,19 @@ def limiter(shared: AsyncMock, clock: Clock) -> FallbackLimiter:
     return FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock), clock)
 
 
+async def test_in_an_outage_only_the_request_that_meets_it_waits_for_the_counters(
+    shared: AsyncMock, limiter: FallbackLimiter
+) -> None:
+    shared.count.side_effect = GONE
+    await limiter.admit(PRINCIPAL)
+    decision = limiter.decide(PRINCIPAL)
+    await limiter.admit(PRINCIPAL)
+    await limiter.admit_address("192.0.2.1")
+    assert decision is not None
+    assert (1, 0) == (shared.count.call_count, shared.count_address.call_count)
+    assert (Outcome.ADMITTED, 58, 4) == (decision.outcome, decision.minute_remaining, limiter.local_decisions)
+
+
 @pytest.mark.parametrize("ahead", [-90.0, 0.0, 0.4, 90.0])
 async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
     shared: AsyncMock, limiter: FallbackLimiter, clock: Clock, ahead: float
