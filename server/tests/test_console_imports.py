@@ -162,7 +162,7 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(uploads_folder: P
         assert [] == left(uploads_folder)
 
 
-async def test_what_may_not_be_meant_is_pointed_out_before_the_import(console: Console, browser: Browser) -> None:
+async def test_what_may_be_a_mistake_is_pointed_out_before_the_import(console: Console, browser: Browser) -> None:
     await console.store.accounts.create("acme", Plan.FREE, Limits(60, 1000), BY, orders=VisibleOrders.OWN)
     text = await browser.get(await checked(browser, b"id,quantity,account\n1,-3,\n2,1,acme\n", "orders.csv"))
     assert "1 row has a quantity below 1, in line 2, and is imported; leave it out if it is a return." in text
