@@ -453,6 +453,18 @@ async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_
         assert [[(2,)]] == await pool.use(lambda connection: connection.rows([Query("SELECT 2")]), patient)
 
 
+@pytest.mark.usefixtures("patient")
+async def test_a_connection_that_is_ready_just_before_its_pool_closes_is_closed(postgres_stores: Stores) -> None:
+    async with open_pool(postgres_stores) as pool:
+        request = asyncio.create_task(pool.use(lambda connection: connection.rows([Query("SELECT 1")]), READ))
+        await asyncio.sleep(0)
+        [connecting] = pool._connecting
+        request.cancel()
+        while not connecting.done():  # noqa: ASYNC110 - a done callback would run after the pool's
+            await asyncio.sleep(0)
+    assert connecting.result().closed
+
+
 async def test_a_database_that_accepts_no_changes_is_reported(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:
