@@ -19,7 +19,7 @@ import pytest
 from petstore_server import __version__
 from petstore_server.cli import importing
 from petstore_server.cli.orders import import_orders
-from petstore_server.console import import_choices, import_jobs
+from petstore_server.console import import_choices, import_jobs, import_process
 from petstore_server.console.pages import imports
 from petstore_server.domain.accounts import Limits, Plan, VisibleOrders
 from petstore_server.domain.orders import Order, Status
@@ -414,13 +414,13 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
         ("import os; os.kill(os.getpid(), 9)", -9, "killed by signal 9, probably because memory ran out. Free memory,"),
         ("import os; os.kill(os.getpid(), 15)", -15, "The import process was ended by signal 15. Upload"),
     ):
-        monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
+        monkeypatch.setattr(import_process, "_PETSTORE", (sys.executable, "-c", program))
         assert shown in await finished(browser, await upload(browser, GOOD))
         assert ("import process failed", code) == (caplog.messages[-1], getattr(caplog.records[-1], "exit_code", None))
     program = 'import sys; sys.exit(\'A warning.\\n\' + \'{"code": "usage", "message": "No."}\')'
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
+    monkeypatch.setattr(import_process, "_PETSTORE", (sys.executable, "-c", program))
     assert "2. What importing it would do No." in await finished(browser, await upload(browser, GOOD))
-    monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))
+    monkeypatch.setattr(import_process, "_PETSTORE", ("/missing/petstore",))
     assert "The import cannot be started: No such file" in await finished(browser, await upload(browser, GOOD))
 
 
@@ -429,7 +429,7 @@ async def test_the_url_of_the_store_and_what_an_operator_enters_are_not_argument
 ) -> None:
     seen = "[sys.argv[2:], dict(os.environ), sys.stdin.read(), os.getsid(0) == os.getpid()]"
     program = f"import os, sys; open(sys.argv[1], 'w').write(repr({seen})); print('{{}}')"
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
+    monkeypatch.setattr(import_process, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
     path = await checked(browser, GOOD)
     assert "checked" in await check(
         browser, path, {"column-0": "id", "zone": "a;$(touch x) b", "replace_placed": "yes"}
@@ -438,7 +438,7 @@ async def test_the_url_of_the_store_and_what_an_operator_enters_are_not_argument
     assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert has_own_session
     assert ["orders", "import", "-", "--json", "--progress"] == arguments
-    options = json.loads(environ[import_jobs._OPTIONS])
+    options = json.loads(environ[import_process._OPTIONS])
     expected = ["--replace-placed", "--timezone=a;$(touch x) b", "--format=jsonl", "--dry-run", "--bounded"]
     assert {"--name=orders.jsonl", "--as=ada", *expected} <= set(options)
     await imported(browser, path)
@@ -446,8 +446,8 @@ async def test_the_url_of_the_store_and_what_an_operator_enters_are_not_argument
 
 
 def test_the_command_of_an_import_is_that_of_this_installation() -> None:
-    environ = {**os.environ, import_jobs._OPTIONS: '["--version"]'}
-    assert __version__.encode() in subprocess.check_output(import_jobs._PETSTORE, env=environ, timeout=PATIENCE)
+    environ = {**os.environ, import_process._OPTIONS: '["--version"]'}
+    assert __version__.encode() in subprocess.check_output(import_process._PETSTORE, env=environ, timeout=PATIENCE)
 
 
 async def test_a_check_keeps_as_many_rejected_rows_as_an_import_and_the_page_says_how_many_there_were(
@@ -470,7 +470,7 @@ async def test_uploads_are_read_one_after_another(
         "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
         "os.rmdir(sys.argv[1]); print('{}')"
     )
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(at_work), str(allowed)))
+    monkeypatch.setattr(import_process, "_PETSTORE", (sys.executable, "-c", program, str(at_work), str(allowed)))
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
     *paths, stopped, deleted = [await upload(browser, GOOD) for _ in "abcd"]
     begun, again = r"0% of the file, after \d+ s\.", "This page is loaded again every 2 seconds. Stop loading it again"
@@ -488,12 +488,12 @@ async def test_an_import_that_does_not_end_when_it_is_stopped_is_killed(
     monkeypatch: pytest.MonkeyPatch, console: Console, browser: Browser
 ) -> None:
     path = await checked(browser, GOOD)
-    monkeypatch.setattr(import_jobs, "_STOP_SECONDS", 0.1)
+    monkeypatch.setattr(import_process, "_STOP_SECONDS", 0.1)
     program = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         """print('{"import": "import-1"}', flush=True); signal.pause()"""
     )
-    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program))
+    monkeypatch.setattr(import_process, "_PETSTORE", (sys.executable, "-c", program))
     [job] = console.sources.imports.all()
     job.begun.clear()  # the check has set it
     expiry = job.expiry

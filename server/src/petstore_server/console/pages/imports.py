@@ -16,7 +16,8 @@ from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
 from petstore_server.console.import_choices import FIELDS, MAX_COLUMNS, STATUSES, TARGETS, Choices, phrase
-from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob, WrongField
+from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob
+from petstore_server.console.import_process import WrongField
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.imports import ImportPosition
