@@ -345,10 +345,10 @@ def test_a_truncated_error_body_keeps_the_status(connect: Connect) -> None:
 @pytest.mark.parametrize("max_retries", [1, 4])
 def test_a_service_that_cannot_be_reached_is_tried_until_retry_timeout(connect: Connect, max_retries: int) -> None:
     fake = faulty(ORDERS, *[Unreachable()] * 12)
-    with connect(fake, max_retries=max_retries) as petstore:
+    with connect(fake, max_retries=max_retries, jitter=lambda: 0.5) as petstore:
         petstore.cancel_order(1)
     fake.then(*[Unreachable()] * 99)
-    with connect(fake, max_retries=max_retries, retry_timeout=50) as petstore:
+    with connect(fake, max_retries=max_retries, retry_timeout=50, jitter=lambda: 0.5) as petstore:
         began = fake.clock.monotonic()
         with pytest.raises(errors.APIConnectionError) as caught:
             petstore.cancel_order(2)

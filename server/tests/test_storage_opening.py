@@ -35,6 +35,17 @@ def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypa
     assert (tmp_path / "store.db").is_file()
 
 
+def test_a_damaged_file_does_not_stay_open(tmp_path: Path) -> None:
+    """Also while the error is known: a restore would wait for the lock."""
+    path = tmp_path / "store.db"
+    opening(path, create=True)
+    overwrite(path, slice(100, 10_100), b"\0")
+    with pytest.raises(apsw.Error) as known:
+        connect_writer(path)
+    assert known.value.__traceback__ is not None
+    assert str(path) not in [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+
+
 def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:

@@ -28,14 +28,25 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     # SQLite keeps shared memory next to the file, which it cannot make there. Without a log it needs none.
     if on_read_only_disk(path) and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal")):
         name, flags = f"file:{quote(name)}?immutable=1", flags | apsw.SQLITE_OPEN_URI
-    connection = apsw.Connection(name, flags=flags)
-    # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to back.
-    connection.set_busy_handler(patience(BUSY_SECONDS))
-    # Off by default in SQLite: without it a reference to a missing account or key would be kept.
-    connection.execute("PRAGMA foreign_keys = ON")
-    # Otherwise SQLite plans a join again for every value that is bound, which triples the cost of looking up a key.
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    return connection
+    with _closed_on_error(apsw.Connection(name, flags=flags)) as connection:
+        # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to
+        # back.
+        connection.set_busy_handler(patience(BUSY_SECONDS))
+        # Off by default in SQLite: without it a reference to a missing account or key would be kept.
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Otherwise SQLite plans a join again for every value that is bound, which triples the cost of looking up a key.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        return connection
+
+
+@contextmanager
+def _closed_on_error(connection: apsw.Connection) -> Iterator[apsw.Connection]:
+    """Close the connection if a statement that sets it up fails: the error would keep it, and its locks, open."""
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
 
 
 def on_read_only_disk(path: Path) -> bool:
@@ -67,14 +78,15 @@ def create_private(path: Path) -> None:
 
 def connect_writer(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection whose commits are durable when they return. Raises apsw.Error."""
-    connection = connect(path, flags)
-    # An acknowledged cancel survives a power failure (D5): the log is flushed at every commit, not at checkpoints only.
-    connection.execute("PRAGMA synchronous = FULL")
-    # Only on macOS: there a flush reaches the disk's medium only if it is requested in this way.
-    connection.execute("PRAGMA fullfsync = ON")
-    # After a long export has kept the log from being reused, give its space back beyond 64 MiB.
-    connection.execute("PRAGMA journal_size_limit = 67108864")
-    return connection
+    with _closed_on_error(connect(path, flags)) as connection:
+        # An acknowledged cancel survives a power failure (D5): the log is flushed at every commit, not at checkpoints
+        # only.
+        connection.execute("PRAGMA synchronous = FULL")
+        # Only on macOS: there a flush reaches the disk's medium only if it is requested in this way.
+        connection.execute("PRAGMA fullfsync = ON")
+        # After a long export has kept the log from being reused, give its space back beyond 64 MiB.
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        return connection
 
 
 def connect_inline(path: Path) -> apsw.Connection:
@@ -87,12 +99,13 @@ def connect_inline(path: Path) -> apsw.Connection:
 
 def connect_reader(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection that cannot write."""
-    connection = connect(path, flags)
-    # Not opened read-only: the first to open a store after a crash must be able to recover its log.
-    connection.execute("PRAGMA query_only = ON")
-    # A page of version 2 may read 1,500 orders from as many places of the file. 8,000 KiB hold them for the next page.
-    connection.execute("PRAGMA cache_size = -8000")
-    return connection
+    with _closed_on_error(connect(path, flags)) as connection:
+        # Not opened read-only: the first to open a store after a crash must be able to recover its log.
+        connection.execute("PRAGMA query_only = ON")
+        # A page of version 2 may read 1,500 orders from as many places of the file. 8,000 KiB hold them for the next
+        # page.
+        connection.execute("PRAGMA cache_size = -8000")
+        return connection
 
 
 @contextmanager
