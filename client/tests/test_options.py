@@ -262,7 +262,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.lower() in VARIABLES:
             monkeypatch.delenv(name)
-    monkeypatch.setenv("SSL_CERT_DIR", "/")  # with certificates of its own, Python reads SSLKEYLOGFILE as well
+    monkeypatch.setenv("SSL_CERT_DIR", "/")  # where certificates are named, Python reads SSLKEYLOGFILE as well
 
 
 @pytest.mark.usefixtures("clean_environment")

@@ -1,4 +1,4 @@
-"""Rows of one order: one file never replaces itself, and by `--split-lines` each line is an order of its own."""
+"""Rows of one order: one file never replaces itself, and by `--split-lines` each line is one order."""
 
 import json
 import random

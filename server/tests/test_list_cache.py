@@ -201,7 +201,7 @@ def lists(raw: bytes) -> list[list[int]]:
 
 
 async def sent(service: Service, *payloads: bytes) -> list[bytes]:
-    """Send each payload over a connection of its own, all in one turn of the event loop; return the responses."""
+    """Send each payload over another connection, all in one turn of the event loop; return the responses."""
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         address = ("127.0.0.1", service.transport.port)

@@ -119,7 +119,7 @@ async def test_the_key_that_asks_is_shown_with_its_scopes_expiry_and_last_ban(se
 
 
 async def one_of_each(client: Partner) -> dict[str, httpx2.Response]:
-    """A request for each action, about an order of its own."""
+    """A request for each action, each about another order."""
     return {
         "order.put": await client.put(1, petId=2),
         "order.update": await client.update(2, quantity=2),

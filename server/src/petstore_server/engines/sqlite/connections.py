@@ -18,8 +18,11 @@ BUSY_SECONDS = 5.0  # for which a writer waits for another process; our transact
 INLINE_BUSY_MILLISECONDS = 50  # for which a read on the event loop waits, for a recovery after a crash
 
 
-def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
-    """Open a connection that waits for its turn. Raises apsw.Error, and OSError for a file that cannot be created."""
+def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE, *settings: str) -> apsw.Connection:
+    """Open a connection that waits for its turn, with these pragmas.
+
+    Raises apsw.Error, and OSError for a file that cannot be created.
+    """
     name = str(path)
     if re.search("[\ud800-\udfff]", name):
         raise OSError(errno.EILSEQ, "the name of a file that SQLite opens must be UTF-8")
@@ -28,25 +31,20 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     # SQLite keeps shared memory next to the file, which it cannot make there. Without a log it needs none.
     if on_read_only_disk(path) and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal")):
         name, flags = f"file:{quote(name)}?immutable=1", flags | apsw.SQLITE_OPEN_URI
-    with _closed_on_error(apsw.Connection(name, flags=flags)) as connection:
-        # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to
-        # back.
+    connection = apsw.Connection(name, flags=flags)
+    try:
+        # SQLite's waiting grows to 100 ms between tries, and so starves behind an importer that commits back to back.
         connection.set_busy_handler(patience(BUSY_SECONDS))
         # Off by default in SQLite: without it a reference to a missing account or key would be kept.
         connection.execute("PRAGMA foreign_keys = ON")
         # Otherwise SQLite plans a join again for every value that is bound, which triples the cost of looking up a key.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        return connection
-
-
-@contextmanager
-def _closed_on_error(connection: apsw.Connection) -> Iterator[apsw.Connection]:
-    """Close the connection if a statement that sets it up fails: the error would keep it, and its locks, open."""
-    try:
-        yield connection
+        for setting in settings:
+            connection.execute(f"PRAGMA {setting}")
     except BaseException:
-        connection.close()
+        connection.close()  # the error would keep it, and its locks, open
         raise
+    return connection
 
 
 def on_read_only_disk(path: Path) -> bool:
@@ -78,15 +76,16 @@ def create_private(path: Path) -> None:
 
 def connect_writer(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection whose commits are durable when they return. Raises apsw.Error."""
-    with _closed_on_error(connect(path, flags)) as connection:
-        # An acknowledged cancel survives a power failure (D5): the log is flushed at every commit, not at checkpoints
-        # only.
-        connection.execute("PRAGMA synchronous = FULL")
+    return connect(
+        path,
+        flags,
+        # An acknowledged cancel survives a power failure (D5): each commit flushes the log, not only checkpoints.
+        "synchronous = FULL",
         # Only on macOS: there a flush reaches the disk's medium only if it is requested in this way.
-        connection.execute("PRAGMA fullfsync = ON")
+        "fullfsync = ON",
         # After a long export has kept the log from being reused, give its space back beyond 64 MiB.
-        connection.execute("PRAGMA journal_size_limit = 67108864")
-        return connection
+        "journal_size_limit = 67108864",
+    )
 
 
 def connect_inline(path: Path) -> apsw.Connection:
@@ -99,13 +98,14 @@ def connect_inline(path: Path) -> apsw.Connection:
 
 def connect_reader(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection that cannot write."""
-    with _closed_on_error(connect(path, flags)) as connection:
+    return connect(
+        path,
+        flags,
         # Not opened read-only: the first to open a store after a crash must be able to recover its log.
-        connection.execute("PRAGMA query_only = ON")
-        # A page of version 2 may read 1,500 orders from as many places of the file. 8,000 KiB hold them for the next
-        # page.
-        connection.execute("PRAGMA cache_size = -8000")
-        return connection
+        "query_only = ON",
+        # A page of version 2 may read 1,500 orders from as many places of the file: 8,000 KiB keep them for the next.
+        "cache_size = -8000",
+    )
 
 
 @contextmanager
