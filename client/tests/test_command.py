@@ -658,6 +658,20 @@ def test_a_position_that_cannot_be_stored_is_named(run: Run, tmp_path: Path) -> 
     assert (1, {"code": "io_error", "message": message}) == (done.code, json.loads(done.err))
 
 
+def test_a_position_is_neither_read_from_nor_written_to_what_is_not_a_file_with_a_token(
+    run: Run, tmp_path: Path
+) -> None:
+    pipe, other = tmp_path / "pipe", tmp_path / "other"
+    os.mkfifo(pipe)  # as a device, it would be replaced; and reading it would wait
+    other.write_bytes(b"\x89PNG")
+    for state in (pipe, other):
+        done = run(FakePetstore([Order(id=1)]), "orders", "watch", "--state", str(state))
+        message = f"Invalid value for '--state': {state} is not a file with a token; choose another name."
+        assert (2, {"code": "usage", "message": message}) == (done.code, json.loads(done.err))
+    assert pipe.is_fifo()
+    assert b"\x89PNG" == other.read_bytes()
+
+
 def test_usage_is_shown(run: Run) -> None:
     lines = run(FakePetstore(per_minute=60, per_day=1000), "usage").out.splitlines()
     key_line = "key     fake, orders:read orders:cancel orders:write pets:read"

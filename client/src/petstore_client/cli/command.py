@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def watch_orders(options: dict[str, Any], after: str | None, state: Path | None)
       petstore-client orders watch --state position
     """
     output = Output(as_json=False, as_lines=True)
-    token = state.read_text().strip() if state and state.exists() else after
+    token = _token(state) if state and state.exists() else after
     with _connect(options) as client:
         threading.Thread(target=console.close_with_stdout, args=[client.close], daemon=True).start()
         for page in client.v2.follow_changes(after=token or None):
@@ -196,6 +197,14 @@ def watch_orders(options: dict[str, Any], after: str | None, state: Path | None)
                     file.write(f"{page.next}\n")
                 new.replace(state)
     raise BrokenPipeError  # which was the only reason to close the client
+
+
+def _token(state: Path) -> str:
+    """The token in the file of `--state`. Raises BadParameter for anything that the command must not replace."""
+    if state.is_file():
+        with suppress(UnicodeDecodeError):
+            return state.read_text("ascii").strip()
+    raise click.BadParameter(f"{state} is not a file with a token; choose another name.", param_hint="'--state'")
 
 
 @petstore_client.command()
