@@ -198,6 +198,21 @@ async def test_orders_that_have_shared_a_reference_since_1_0_keep_it(each_backen
         assert kept == [*(await stored(store)).values()]
 
 
+@pytest.mark.parametrize("account", [None, "zoo"])
+async def test_a_shared_reference_is_not_free_when_one_of_its_orders_gives_it_up(
+    each_backend: Stores, account: str | None
+) -> None:
+    async with each_backend.opened() as store:
+        await shared_reference(store, account)
+        given_up = OrderChange(1, correct({"reference": None}), BY)
+        taken = put(Order(3, reference="R", account=account))
+        changed, refused = await request(store, given_up, taken)
+        assert changed.order.reference is None
+        assert (errors.ReferenceInUse, (2,)) == (type(refused), refused.values)
+        await request(store, OrderChange(2, correct({"reference": None}), BY))
+        assert [ChangedOrder] == [*map(type, await request(store, taken))]
+
+
 async def shared_reference(store: Store, account: str | None) -> list[Order]:
     """Store two orders with one reference; return what may replace them."""
 
