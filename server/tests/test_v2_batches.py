@@ -225,3 +225,35 @@ async def test_a_batch_is_503_only_if_the_store_fails_for_all_of_it(
     assert ((503, "service_unavailable"), "1") == (code(refused), refused.headers["retry-after"])
     results = await client.results({"operation": "lose"}, operation("ship", 2))
     assert [400, 503] == [result["status"] for result in results]
+
+
+@embedded
+async def test_after_a_503_later_operations_on_the_same_order_are_not_carried_out(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await partner(service, ALL)
+    await service.orders(Order(1), Order(2))
+    request = stored_orders.Orders.request
+    requested: list[int] = []
+
+    async def fail_once(self: stored_orders.Orders, change: Any, account_id: int = 0) -> Any:
+        requested.append(change.order_id)
+        if requested.count(1) == 2 and change.order_id == 1:
+            raise ServiceUnavailable("another program keeps order 1 locked")
+        return await request(self, change, account_id)
+
+    monkeypatch.setattr(stored_orders.Orders, "request", fail_once)
+    results = await client.results(
+        operation("update", 1, changes={"quantity": 2}),
+        operation("put", 1, order={"quantity": 3}),
+        operation("ship", 2),
+        operation("ship", 1),
+        operation("lose", 1),
+        operation("complete", 1),
+    )
+    unavailable = (503, "service_unavailable")
+    assert [(200, "pending"), unavailable, (200, "shipped"), unavailable, (400, "invalid_body"), unavailable] == [
+        outcome(result) for result in results
+    ]
+    assert [1, 1, 2] == sorted(requested)
+    assert {1: Status.PENDING, 2: Status.SHIPPED} == await statuses(service)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -116,8 +116,9 @@ class ShopHandlers:
     async def batch_orders(self, call: Call) -> Response:
         """Carry out the operations of a batch; each has its own outcome, durable when the response is sent.
 
-        Those on the same order are carried out in their sequence, others together. Raises InvalidParameter,
-        UnsupportedMediaType, InvalidBody; ServiceUnavailable if it is the outcome of each.
+        Those on the same order are carried out in their sequence, up to the first that the store cannot carry out now,
+        others together. Raises InvalidParameter, UnsupportedMediaType, InvalidBody; ServiceUnavailable if it is the
+        outcome of each.
         """
         v2_input.NO_PARAMETERS.read(call.request.query)
         bodies.check_media_type(call.request.headers)
@@ -127,19 +128,9 @@ class ShopHandlers:
         for place, item in enumerate(items):
             if isinstance(item, BatchItem):
                 of_order[item.order_id].append((place, item))
-        unavailable: list[ServiceUnavailable] = []
         now = self._shipment(None)
-
-        async def carry_out(operations: list[tuple[int, BatchItem]]) -> None:
-            for place, item in operations:
-                try:
-                    results[place] = await self._carry_out(call, item, now)
-                except Exception as error:  # noqa: BLE001 - the outcome of this operation; others have their own
-                    if isinstance(error, ServiceUnavailable):
-                        unavailable.append(error)
-                    results[place] = _failure(call, error)
-
-        await asyncio.gather(*map(carry_out, of_order.values()))
+        in_turn = [self._carry_out_in_turn(call, operations, now, results) for operations in of_order.values()]
+        unavailable = [error for errors in await asyncio.gather(*in_turn) for error in errors]
         if len(unavailable) == len(items):
             raise unavailable[0]
         return uncached(call.request.headers, f'{{"results":[{",".join(results)}]}}'.encode())
@@ -177,6 +168,26 @@ class ShopHandlers:
         if changed.created:
             lines += b"Location: %d\r\n" % changed.order.id
         return body_response((body,), len(body), "application/json", lines, 201 if changed.created else 200)
+
+    async def _carry_out_in_turn(
+        self, call: Call, operations: Sequence[tuple[int, BatchItem]], now: Transition[Order], results: list[str]
+    ) -> list[ServiceUnavailable]:
+        """Carry out operations of a batch on one order; set their `results`, by their places.
+
+        Return, for each that could not be carried out now, why.
+        """
+        for number, (place, item) in enumerate(operations):
+            try:
+                results[place] = await self._carry_out(call, item, now)
+            except ServiceUnavailable as error:
+                # Later ones would change an order that lacks this change, and each would wait as long.
+                failure, rest = _failure(call, error), operations[number:]
+                for left, _ in rest:
+                    results[left] = failure
+                return [error] * len(rest)
+            except Exception as error:  # noqa: BLE001 - the outcome of this operation; others have their own
+                results[place] = _failure(call, error)
+        return []
 
     async def _carry_out(self, call: Call, item: BatchItem, now: Transition[Order]) -> str:
         """Carry out an operation of a batch; return its result as JSON text. `now` ships without a ship date."""
