@@ -50,7 +50,8 @@ def token_digest(token: str, role: Role = Role.ADMIN) -> bytes:
     """The SHA-256 of a token, 32 bytes: the form in which it is stored and looked up.
 
     The role is a part of what is hashed, except that of an admin: release 1.0.0 gives all rights to every session that
-    it finds, and so finds only those that have them.
+    it finds, and so finds only those that have them. The byte between the role and the token is in no UTF-8, so that no
+    text of a browser is hashed to the same.
     """
-    text = token if role is Role.ADMIN else f"{role}:{token}"
-    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+    text = token.encode("utf-8", "surrogatepass")
+    return sha256(text if role is Role.ADMIN else role.encode() + b"\xff" + text).digest()
