@@ -176,6 +176,26 @@ def test_a_request_without_a_trace_begins_one_as_the_sampler_decides(tmp_path: P
         assert not [span for span in requests if span.parent_span_id]
 
 
+def test_a_method_that_the_conventions_do_not_know_is_not_in_the_name_of_a_span(
+    tmp_path: Path, collector: Collector
+) -> None:
+    store = tmp_path / "store.db"
+    key, _ = new_key(store)
+    with serving(store, **collector.environ) as server, server.client(key) as client:
+        for path in (ORDERS, "/v1/none"):
+            for method in ("BREW", "OPTIONS"):
+                client.request(method, path)
+        assert 0 == server.stop()
+    spans = [span for span in collector.spans if span.kind == SERVER]
+    names = ("http.request.method", "http.request.method_original")
+    assert [
+        (f"HTTP {ORDERS}", ["_OTHER", "BREW"]),
+        (f"OPTIONS {ORDERS}", ["OPTIONS", None]),
+        ("HTTP", ["_OTHER", "BREW"]),
+        ("OPTIONS", ["OPTIONS", None]),
+    ] == [(span.name, [attributes(span).get(name) for name in names]) for span in spans]
+
+
 def test_a_503_is_an_error_in_its_span(tmp_path: Path, collector: Collector) -> None:
     store = tmp_path / "store.db"
     key, _ = new_key(store)

@@ -36,6 +36,8 @@ Respond = Callable[[Request], Coroutine[Any, Any, Answer | None]]
 _STORE_CALLS = ("query", "read", "transaction", "submit")
 _REDIS_CALLS = ("count", "count_address")
 _SERVER_ERROR = 500
+_METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+_OTHER, _OTHER_NAME = "_OTHER", "HTTP"  # for a method that the conventions do not know: a client may invent any
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -57,10 +59,11 @@ class Tracing:
             work = respond(request)
             if request.refusal is not None or request.path == HEALTH:
                 return work
-            span = self._tracer.start_span(request.method, _parent(request), SpanKind.SERVER)
+            name = request.method if request.method in _METHODS else _OTHER_NAME
+            span = self._tracer.start_span(name, _parent(request), SpanKind.SERVER)
             if not span.is_recording():
                 return work
-            _describe(span, request, routes, client_address)
+            _describe(span, name, request, routes, client_address)
             context = contextvars.copy_context()
             context.run(otel_context.attach, set_span_in_context(span))
             return _InContext(_finish(span, work), context)
@@ -176,19 +179,21 @@ def _parent(request: Request) -> otel_context.Context:
     return _propagator.extract(carrier, otel_context.Context())
 
 
-def _describe(span: Span, request: Request, routes: Routes, client_address: ClientAddress) -> None:
+def _describe(span: Span, name: str, request: Request, routes: Routes, client_address: ClientAddress) -> None:
     """Set what the conventions of HTTP say of a request. The query may hold a secret, so it is left out."""
     route = routes.find(request.path).route
     attributes = {
-        "http.request.method": request.method,
+        "http.request.method": _OTHER if name == _OTHER_NAME else request.method,
         "url.path": shown_path(request.path),
         "url.scheme": "http",
         "network.protocol.version": "1.0" if request.http_1_0 else "1.1",
         "client.address": client_address(request.peer, request.headers),
     }
+    if name == _OTHER_NAME:
+        attributes["http.request.method_original"] = request.method
     if route is not None:
         attributes["http.route"] = route.template
-        span.update_name(f"{request.method} {route.template}")
+        span.update_name(f"{name} {route.template}")
     span.set_attributes(attributes)
 
 
