@@ -99,6 +99,7 @@ def test_every_setting_that_may_hold_a_secret_may_be_in_a_file_and_no_other(tmp_
         ("\n", r"names \S+/url, which is empty\.$"),
         ("s3cr3t" * 4000, r"names \S+/url, which has more than 16 KiB\.$"),
         ("s3cr3t\udcff", r"names \S+/url, which is not text in UTF-8\.$"),
+        ("sqlite:///s3cr3t\0", r"names \S+/url, which holds the character U\+0000; write it in UTF-8\.$"),
         ("mysql://me:s3cr3t@x", r"must be sqlite:///FILE, .*; it is the text of \S+/url\.$"),
         (f"{SECRET_URL}\n\n", r"must be a valid URL; .*; it is the text of \S+/url\.$"),
     ],

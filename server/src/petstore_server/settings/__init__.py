@@ -276,6 +276,14 @@ def read_secret(environ: Mapping[str, str], name: str) -> str | None:
         raise SettingsError(f"{name} and {setting} are both set; remove one of them.")
     if not file.startswith("/"):  # it may be the secret itself
         raise SettingsError(f"{setting} must be the absolute path of a file.")
+    text = _read_file(setting, file).removesuffix("\n").removesuffix("\r")
+    if not text:
+        raise SettingsError(f"{setting} names {file}, which is empty.")
+    return text
+
+
+def _read_file(setting: str, file: str) -> str:
+    """The text of the file that a setting names. Raises SettingsError, which has no part of it."""
     try:
         with Path(file).open("rb") as opened:
             text = opened.read(_MAX_SECRET + 1).decode()
@@ -285,9 +293,8 @@ def read_secret(environ: Mapping[str, str], name: str) -> str | None:
         raise SettingsError(f"{setting} names {file}, which is not text in UTF-8.") from None
     if len(text) > _MAX_SECRET:
         raise SettingsError(f"{setting} names {file}, which has more than {_MAX_SECRET // 1024} KiB.")
-    text = text.removesuffix("\n").removesuffix("\r")
-    if not text:
-        raise SettingsError(f"{setting} names {file}, which is empty.")
+    if "\0" in text:  # as in UTF-16, which no variable can hold
+        raise SettingsError(f"{setting} names {file}, which holds the character U+0000; write it in UTF-8.")
     return text
 
 
