@@ -1,7 +1,8 @@
 """The shipped nginx configuration for the console, before a real service: nginx asks who an operator is.
 
-That program plays the two answers of oauth2-proxy on which nginx relies: 202 with the operator's address and groups in
-X-Auth-Request-Email and X-Auth-Request-Groups, or 401.
+That program plays the answers of oauth2-proxy on which nginx relies: 202 with the operator's address and groups in
+X-Auth-Request-Email and X-Auth-Request-Groups, or 401; and the page for signing in, which returns to the page in
+X-Auth-Request-Redirect.
 """
 
 import json
@@ -45,6 +46,13 @@ class Identity(BaseHTTPRequestHandler):
     """Says whom a cookie belongs to, as oauth2-proxy does with --set-xauthrequest."""
 
     def do_GET(self) -> None:
+        if self.path == "/oauth2/sign_in":
+            assert "Content-Length" not in self.headers
+            self.send_response(403)
+            self.send_header("X-Returns-To", self.headers["X-Auth-Request-Redirect"])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         cookie = SimpleCookie(self.headers.get("Cookie", "")).get("_oauth2_proxy")
         operator = OPERATORS.get(cookie.value) if cookie else None
         self.send_response(202 if operator else 401)
@@ -97,7 +105,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 ("listen 443 ssl http2;", f"listen 127.0.0.1:{port} ssl;", 1),
                 ("listen [::]:443 ssl http2;", "", 1),
                 ("/etc/petstore/tls", str(place), 2),
-                ("http://127.0.0.1:4180", f"http://127.0.0.1:{identity}", 2),
+                ("http://127.0.0.1:4180", f"http://127.0.0.1:{identity}", 3),
                 ("http://127.0.0.1:8081", f"http://127.0.0.1:{service_port}", 1),
             ):
                 assert count == text.count(shipped), shipped
@@ -108,11 +116,13 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(store, server, before)
 
 
-def test_without_a_sign_in_nginx_leads_to_it(site: Site) -> None:
+@pytest.mark.parametrize("page", ["/console/orders?status=pending&sort=-id", "/console/audit?subject=A%20%26%20B"])
+def test_without_a_sign_in_nginx_shows_the_page_for_it_which_returns_to_the_whole_address(
+    page: str, site: Site
+) -> None:
     with site.visiting(None, **FORGED) as browser:
-        response = browser.get("/console/orders?status=pending")
-    assert 302 == response.status_code
-    assert "/oauth2/sign_in?rd=/console/orders?status=pending" in response.headers["location"]
+        responses = browser.get(page), browser.post(page, data={"name": "acme"})
+    assert [(403, page)] * 2 == [(each.status_code, each.headers["X-Returns-To"]) for each in responses]
 
 
 @pytest.mark.parametrize(("operator", "role"), [("ada", "admin"), ("bob", "operator"), ("carol", "viewer")])
