@@ -242,9 +242,26 @@ async def test_an_order_is_corrected_field_by_field_unless_it_was_changed_meanwh
     entry = (await log(console.store))[-1]
     assert "order.update" == entry.action
     assert {"petId": 7, "reference": "R 1"} == entry.before
+    assert "Nothing was changed: order 1 has these values already." in await correct(browser, 1, TYPED)
+    assert entry == (await log(console.store))[-1]
     assert "was changed meanwhile" in await browser.submit("/orders/1/edit", stale, 409)
     assert "Corrected order 2." in await correct(browser, 2, {"quantity": "5", "complete": "true"})
     assert Order(2, None, 5, None, True, Status.SHIPPED) == await console.store.orders.find(2)
+
+
+async def test_a_field_that_gets_or_loses_its_value_meanwhile_concerns_only_those_who_change_it(
+    console: Console, browser: Browser
+) -> None:
+    await add_orders(console, Order(1, 7, 2))
+    await browser.get("/orders/1")
+    stale = {"seen": browser.hidden("seen"), "petId": "7", "quantity": "2", "shipDate": "", "reference": ""}
+    await correct(browser, 1, {"petId": "", "quantity": "2", "reference": "R 1"})
+    assert "Corrected order 1." in await browser.submit("/orders/1/edit", {**stale, "quantity": "3"})
+    assert Order(1, None, 3, reference="R 1") == await console.store.orders.find(1)
+    for name, typed, now in (("petId", "8", "is empty now"), ("reference", "R 2", "is “R 1” now")):
+        page = await browser.submit("/orders/1/edit", {**stale, name: typed}, 409)
+        assert f"The value {now}; submit the form again to replace that." in page
+    assert Order(1, None, 3, reference="R 1") == await console.store.orders.find(1)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +269,7 @@ async def test_an_order_is_corrected_field_by_field_unless_it_was_changed_meanwh
     [
         ({"quantity": "2.5"}, 400, "A quantity is a whole number"),
         ({"shipDate": "soon"}, 400, "'soon' is not a time"),
-        ({"reference": "x" * 65}, 400, "is not 1 to 64 printable characters"),
+        ({"reference": "x" * 65}, 400, "There is a problem The reference is not 1 to 64 printable characters"),
         ({"complete": "true"}, 409, "only a shipped order can be completed"),
         ({"reference": "R 3"}, 409, "Order 3 already has this reference; give this order another one."),
     ],
@@ -276,7 +293,8 @@ async def test_of_a_cancelled_order_the_page_offers_only_to_remove_the_reference
     assert "Corrected order 1." in await browser.submit("/orders/1/edit", {"seen": seen, "only": "reference"})
     assert Order(1, 7, status=Status.CANCELLED) == await console.store.orders.find(1)
     assert "Remove" not in await browser.get("/orders/1")
-    page = await browser.submit("/orders/1/edit", {"seen": seen, "petId": "7", "quantity": "3"})
+    stale = {"seen": seen, "petId": "7", "quantity": "3", "reference": "R 1"}
+    page = await browser.submit("/orders/1/edit", stale)
     assert "Order 1 is already cancelled and can no longer be corrected." in page
 
 

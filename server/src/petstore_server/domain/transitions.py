@@ -40,9 +40,22 @@ def version(entity: _WithFields) -> str:
 
 
 def changed_since(seen: str, fields: Mapping[str, Any]) -> set[str]:
-    """The names of the fields that do not have the values that they have in this version."""
-    values = dict(part.split(":", 1) for part in seen.split(" ") if ":" in part)
-    return {name for name, value in fields.items() if values.get(name) != _digest(value)}
+    """The names of the fields that do not have the values that they have in this version.
+
+    An entity may lack fields that have no value: one that the version lacks is None there.
+    """
+    values, none = _values(seen), _digest(None)
+    return {name for name, value in fields.items() if values.get(name, none) != _digest(value)}
+
+
+def fields_changed_since(seen: str, entity: _WithFields) -> set[str]:
+    """The names of the fields that an entity has, or had in this version, and that have changed since."""
+    return changed_since(seen, dict.fromkeys(_values(seen)) | entity.fields())
+
+
+def _values(seen: str) -> dict[str, str]:
+    """What identifies the value of each field of a version, by name."""
+    return dict(part.split(":", 1) for part in seen.split(" ") if ":" in part)
 
 
 def unless_changed(
@@ -55,7 +68,7 @@ def unless_changed(
 
     def apply(entity: Versioned) -> Versioned:
         if seen is not None:
-            changed = changed_since(seen, entity.fields())
+            changed = fields_changed_since(seen, entity)
             if changed if names is None else not changed.isdisjoint(names):
                 raise ChangedMeanwhile
         return transition.apply(entity)

@@ -17,7 +17,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Status
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.transitions import Transition, changed_since, unless_changed
+from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed
 from petstore_server.domain.usage import DEPRECATED, Granularity, UsageCounts
 from petstore_server.domain.webhooks import Webhook
 from petstore_server.operations.accounts import create_account, report_windows
@@ -219,8 +219,9 @@ async def edit(visit: Visit) -> Response:
     try:
         return await _change(visit, form, change, "Saved the contact and the note of {}.", mine)
     except ChangedMeanwhile:
-        now = (await _account(visit)).fields()
-        form.errors |= {name: changed_meanwhile(name, now[name]) for name in changed_since(form["seen"], now) & mine}
+        account = await _account(visit)
+        now, names = account.fields(), fields_changed_since(form["seen"], account) & mine
+        form.errors |= {name: changed_meanwhile(name, now[name]) for name in names}
         return await show(visit, details_form=form, status=409)
 
 

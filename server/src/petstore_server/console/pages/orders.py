@@ -17,7 +17,7 @@ from petstore_server.domain import orders as transitions
 from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import Order, Status, TrackedOrder, check_reference, is_int64, parse_order_id
 from petstore_server.domain.timestamps import file_stamp, format_timestamp, microseconds
-from petstore_server.domain.transitions import Transition, changed_since, unless_changed
+from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed
 from petstore_server.operations import orders as use_cases
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_entries
@@ -124,7 +124,7 @@ async def edit(visit: Visit) -> Response:
         await visit.store.orders.change(order_id, unless_changed(corrections, form["seen"], mine), visit.actor)
     except errors.ChangedMeanwhile:
         now = await visit.require(visit.store.orders.find(order_id))
-        for name in changed_since(form["seen"], now.fields()) & mine:
+        for name in fields_changed_since(form["seen"], now) & mine:
             form.errors[name] = changed_meanwhile("value", dict(_as_typed(now))[name])
         return await show(visit, 409, form)
     except errors.ReferenceInUse as error:
@@ -136,6 +136,9 @@ async def edit(visit: Visit) -> Response:
     except errors.OrderConflict as error:
         lines = "Nothing was changed.", await _explain(visit, order_id, error)
         return visit.redirect_with_notice(f"/orders/{order_id}", *lines, kind="bad")
+    if not mine:
+        line = f"Nothing was changed: order {order_id} has these values already."
+        return visit.redirect_with_notice(f"/orders/{order_id}", line, kind="warn")
     return visit.redirect_with_notice(f"/orders/{order_id}", f"Corrected order {order_id}.")
 
 
@@ -267,6 +270,13 @@ def _number(text: str, name: str, example: int) -> int | None:
 _pet_id, _quantity = partial(_number, name="pet id", example=42), partial(_number, name="quantity", example=2)
 
 
+def _reference(text: str) -> str | None:
+    try:
+        return check_reference(text) if text else None
+    except ValueError as error:
+        raise errors.InvalidInput(f"The reference {error}.") from None
+
+
 def _ship_date(visit: Visit, text: str) -> str | None:
     at = visit.when(text, past=False)
     return None if at is None else format_timestamp(at)
@@ -276,7 +286,7 @@ _CORRECTED: dict[str, tuple[str, Callable[[Visit, str], Any]]] = {
     "petId": ("pet_id", lambda _, text: _pet_id(text)),
     "quantity": ("quantity", lambda _, text: _quantity(text)),
     "shipDate": ("ship_date", _ship_date),
-    "reference": ("reference", lambda _, text: check_reference(text) if text else None),
+    "reference": ("reference", lambda _, text: _reference(text)),
     "complete": ("complete", lambda _, text: {"true": True, "false": False}.get(text)),
 }
 """The fields of an order that can be corrected: their names in Order, and how what was typed is read."""
