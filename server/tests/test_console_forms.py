@@ -19,6 +19,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
 from petstore_server.domain.orders import Order
+from petstore_server.domain.roles import Role
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
 
@@ -158,6 +159,16 @@ async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Consol
     await browser.submit("/accounts/zoo/details", again, 200)
     assert "ann@zoo.example" == (await console.store.accounts.find("zoo")).contact
     assert "What you had typed" not in await browser.get("/accounts/zoo")
+
+
+async def test_what_was_typed_waits_for_a_role_that_has_the_form(console: Console, browser: Browser) -> None:
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/details") | {"note": "typed"}
+    await console.store.sessions.end_all(BOB)
+    await browser.submit("/accounts/zoo/details", typed, 401)
+    for role, shown in ((Role.VIEWER, False), (Role.ADMIN, True)):
+        await browser.sign_in("bob", role)
+        assert shown == ("What you had typed" in await browser.get("/accounts/zoo"))
 
 
 async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser) -> None:

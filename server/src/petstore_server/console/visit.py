@@ -242,7 +242,9 @@ class Visit:
         return sha256(self._path.encode() + b"\n" + content).digest()
 
     async def kept(self, path: str) -> Form | None:
-        """The kept input of the form with this path, below the console's; else None."""
+        """The kept input of the form with this path, below the console's; None also if the role lacks the form."""
+        if not self.may(path):
+            return None
         cookie = security.get_cookie(self.request, "kept")
         epoch = (await self.read(self.store.epoch())).value if cookie else None  # signed for sessions that follow too
         content = security.verified(epoch, cookie) if epoch else None
