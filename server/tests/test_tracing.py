@@ -237,6 +237,22 @@ def test_there_are_no_spans_unless_the_endpoint_is_set(environ: dict[str, str]) 
     assert backend.tracing(environ, read_settings({})) is None
 
 
+@pytest.mark.parametrize("headers", ["Bearer s3cr3t", "Authorization: Bearer s3cr3t==", "a=b,s3cr3t", 'a="s3cr3t"'])
+def test_headers_for_the_collector_that_are_malformed_are_an_error_that_does_not_show_them(headers: str) -> None:
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        with pytest.raises(SettingsError, match=f"^{name} must be NAME=VALUE") as caught:
+            backend.tracing({**endpoint, name: headers}, read_settings({}))
+        assert "s3cr3t" not in str(caught.value)
+        assert backend.wants_tracing({**endpoint, name: "Authorization=Bearer s3cr3t==, b=c%2Cd,"})
+
+
+def test_what_opentelemetry_does_not_take_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    with pytest.raises(SettingsError, match=r"^OpenTelemetry does not take .*: max_export_batch_size must be"):
+        backend.tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, read_settings({}))
+
+
 def test_another_protocol_and_a_missing_extra_are_errors_that_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"):

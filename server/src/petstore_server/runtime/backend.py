@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -38,6 +39,7 @@ _SAVING_SECONDS = 5.0  # for which a save goes on that looks for what the store 
 _REFUSED_SECONDS = 60.0  # before a row that the store refused is tried again
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _OTLP_PROTOCOL = "http/protobuf"
+_OTLP_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+[ \t]*=[ \t]*[ !#-+\--:<-[\]-~]*", re.ASCII)
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 _CHECK_SECONDS = 2.0
 
@@ -264,6 +266,10 @@ def wants_tracing(environ: Mapping[str, str]) -> bool:
     for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
         if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
             raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        headers = (header.strip() for header in environ.get(name, "").split(","))
+        if not all(header == "" or _OTLP_HEADER.fullmatch(header) for header in headers):  # which its library would log
+            raise SettingsError(f"{name} must be NAME=VALUE, or several of them with commas in between.")
     require_installed("opentelemetry.exporter.otlp.proto.http", f"{endpoint} is set", "otel")
     return True
 
@@ -274,4 +280,7 @@ def tracing(environ: Mapping[str, str], settings: Settings) -> "Tracing | None":
         return None
     from petstore_server.runtime.tracing import Tracing
 
-    return Tracing(settings.environment)
+    try:
+        return Tracing(settings.environment)
+    except ValueError as error:
+        raise SettingsError(f"OpenTelemetry does not take its variables: {str(error).rstrip('.')}.") from None
