@@ -270,6 +270,12 @@ def test_a_target_is_brought_into_origin_form(target: bytes, origin: bytes) -> N
 GOOD = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
+@pytest.mark.parametrize("method", ["patch", "Get", "M-SEARCH", "VERSION_2", "A" * 32, "!#$%&'*+-.^_`|~"])
+def test_any_token_is_a_method(method: str) -> None:
+    requests, refused = feed(GOOD.replace(b"GET", method.encode()))
+    assert ([method], None) == ([request.method for request in requests], refused)
+
+
 @pytest.mark.parametrize(
     "malformed",
     [
@@ -307,7 +313,7 @@ def test_only_a_request_line_of_http_is_taken_for_one(malformed: bytes, before: 
             for more in (b"\nX: b", b"\rX: b", b"\r\n folded", b"\r\n: b", b"\r\nno colon")
         ),
         *(GOOD.replace(b"Host: a", b"Host: a\r\nX" + rest) for rest in (b": a\x00b", b": a\x7fb", b"\xe9: b")),
-        *(GOOD.replace(b"GET", method) for method in (b"get", b"G" * 33)),
+        *(GOOD.replace(b"GET", method) for method in (b"G" * 33, b"G(T", b"G\xe9T", b"")),
         *(GOOD.replace(b"/x", target) for target in (b"x", b"/\xe9", b"/a b")),
         GOOD.replace(b" HTTP/1.1", b""),
         GOOD.replace(b"Host: a", b"Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked"),

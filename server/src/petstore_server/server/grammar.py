@@ -13,10 +13,11 @@ from petstore_server.server.messages import BadRequest, UnsupportedTransferCodin
 _KNOWN_LINES = 4096
 _MAX_HOST = 300  # bytes; names in the DNS have 253
 _MAX_DIGITS = 19  # of a Content-Length
-METHOD = re.compile(rb"([A-Z-]{1,32}) ")
+_TOKEN_CHARACTER = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+METHOD = re.compile(rb"(%b{1,32}) " % _TOKEN_CHARACTER)
 _REQUEST_LINE = re.compile(rb"%b(/[!-~]*|\*|[A-Za-z0-9\[][!-~]*:[!-~]*) HTTP/([0-9]\.[0-9])" % METHOD.pattern)
 _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
-_FIELD = re.compile(rb"([!#$%%&'*+\-.^_`|~0-9A-Za-z]+):(%b)" % _VALUE.pattern)
+_FIELD = re.compile(rb"(%b+):(%b)" % (_TOKEN_CHARACTER, _VALUE.pattern))
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 MALFORMED = "Malformed HTTP/1.1 request."
 
