@@ -294,7 +294,8 @@ def test_the_message_names_the_field_and_what_is_allowed(content: bytes, message
 
 
 def test_json_in_utf_8_is_accepted_and_any_other_media_type_or_coding_refused() -> None:
-    accepted = (b"application/json", b"Application/JSON; charset=UTF-8", b'application/json;charset="utf-8"')
+    accepted = [b"application/json", b"Application/JSON; charset=UTF-8", b'application/json;charset="utf-8"']
+    accepted += [b"application/json;", b"application/json ; v=1 ; charset=utf-8 ;", b"application/json;odata=verbose"]
     for content_type, coding in product(accepted, ({}, {b"content-encoding": b"identity"})):
         check_media_type({b"content-type": content_type, **coding})
     refused = [
@@ -304,7 +305,8 @@ def test_json_in_utf_8_is_accepted_and_any_other_media_type_or_coding_refused() 
         b"application/json-patch+json",
         b"application/x-www-form-urlencoded",
     ]
-    refused += [b"application/json; charset=latin-1", b"application/json, application/json"]
+    refused += [b"application/json; charset=latin-1", b"application/json, application/json", b"application/json x"]
+    refused += [b"application/json; v=1; Charset=utf-16", b"application/json; v=1, text/plain", b"text/json; v=1"]
     compressed = {b"content-type": b"application/json", b"content-encoding": b"gzip"}
     for headers in (compressed, {}, *({b"content-type": other} for other in refused)):
         with pytest.raises(UnsupportedMediaType):

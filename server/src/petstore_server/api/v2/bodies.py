@@ -64,7 +64,7 @@ MEMBERS = {"ship": "shipDate", "complete": "", "cancel": "", "put": "order", "up
 """The member that each operation of a batch has, next to those that all have."""
 _CONDITIONS = (("ifMatch", IF_MATCH.kind), ("ifNoneMatch", IF_NONE_MATCH.kind))
 _NAMES = {"petId": "pet_id", "shipDate": "ship_date"}  # of the fields of Order that have other names there
-_MEDIA_TYPE = re.compile(rb'([a-z/+-]+)(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE)
+_OTHER_CHARSET = re.compile(rb'[ \t]*charset=(?!"?utf-8"?[ \t]*\Z)', re.IGNORECASE)  # another one than UTF-8
 _JSON = b"application/json"
 _MERGE_PATCH = b"application/merge-patch+json"
 _WEBHOOK_EXAMPLE = '{"url": "https://shop.example/orders"}'
@@ -82,11 +82,16 @@ class BatchItem(NamedTuple):
 
 
 def check_media_type(headers: Mapping[bytes, bytes], *, patch: bool = False) -> None:
-    """Raise UnsupportedMediaType unless the headers describe plain JSON in UTF-8; or a merge `patch` (RFC 7396)."""
-    given = _MEDIA_TYPE.fullmatch(headers.get(b"content-type", b""))
+    """Raise UnsupportedMediaType unless the headers describe plain JSON in UTF-8; or a merge `patch` (RFC 7396).
+
+    Parameters of the media type other than its charset have no meaning (RFC 8259 section 11).
+    """
+    content_type = headers.get(b"content-type", b"")
+    media_type, *parameters = content_type.split(b";")
     allowed = (_JSON, _MERGE_PATCH) if patch else (_JSON,)
     plain = headers.get(b"content-encoding", b"identity").lower() == b"identity"
-    if given is None or given[1].lower() not in allowed or not plain:
+    repeated = b"," in content_type
+    if media_type.strip().lower() not in allowed or any(map(_OTHER_CHARSET.match, parameters)) or repeated or not plain:
         raise UnsupportedMediaType
 
 
