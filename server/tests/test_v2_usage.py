@@ -92,6 +92,16 @@ async def test_a_range_of_at_most_a_thousand_entries_is_served(service: Service)
         assert status == 200 or "invalid_parameter" == response.json()["code"]
 
 
+@embedded
+async def test_a_range_that_is_too_long_is_refused_with_advice_that_helps(service: Service) -> None:
+    headers = bearer(await service.key())
+    advice = {"hour": "ask for less, or for granularity=day.", "day": "ask for less."}
+    for by, then in advice.items():
+        query = f"{USAGE}?from=2000-01-01T00:00:00Z&granularity={by}"
+        message = (await service.client.get(query, headers=headers)).json()["message"]
+        assert f"'from', rounded down to the {by}, and 'to' must be at most 1000 {by}s apart; {then}" == message
+
+
 @pytest.mark.parametrize("lifted", [False, True])
 async def test_the_key_that_asks_is_shown_with_its_scopes_expiry_and_last_ban(service: Service, lifted: bool) -> None:
     expires = service.clock.now + 86_400

@@ -76,8 +76,9 @@ def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int,
         raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
     start = by.start(start)
     if end - start > _MAX_ENTRIES * by.seconds:
+        wider = ", or for granularity=day" if by is Granularity.HOUR else ""
         raise InvalidParameter(
-            f"'from' and 'to' must be at most {_MAX_ENTRIES} times the granularity apart; ask for less, or for "
-            "granularity=day."
+            f"'from', rounded down to the {by}, and 'to' must be at most {_MAX_ENTRIES} {by}s apart; "
+            f"ask for less{wider}."
         )
     return start, end
