@@ -280,6 +280,8 @@ def test_a_slash_behind_a_document_leads_to_the_document_also_below_a_path_prefi
     assert (308, b"0") == (response.status, header_lines(response)[b"content-length"])
     base = "https://store.example/api"
     assert base + path == urljoin(f"{base}{path}/", header_lines(response)[b"location"].decode())
+    versioned = documents.response([*path.split("/")[1:], ""], "GET", {}, b"api=v2")
+    assert f"{base}{path}?api=v2" == urljoin(f"{base}{path}/", header_lines(versioned)[b"location"].decode())
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "TRACE"])

@@ -94,7 +94,7 @@ class Documents:
         for name in _SWAGGER_FILES:
             add("docs", name, read=(page / "swagger" / name).read_bytes, caching=_AN_HOUR)
 
-    def response(self, segments: list[str], method: str, headers: Headers) -> Response:
+    def response(self, segments: list[str], method: str, headers: Headers, query: bytes = b"") -> Response:
         """The document under these path segments, or 304; 308 if a slash follows it, as people type it.
 
         Raises RouteNotFound, MethodNotAllowed.
@@ -106,7 +106,8 @@ class Documents:
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
         if slash:
-            return Response(308, b"Location: ../%s\r\nContent-Length: 0\r\n" % segments[-2].encode())
+            target = segments[-2].encode() + (b"?" + query if query else b"")  # as in docs?api=v2
+            return Response(308, b"Location: ../%s\r\nContent-Length: 0\r\n" % target)
         plain, zipped = prepared()
         return (zipped if accepts_gzip(headers) else plain).answer(headers)
 

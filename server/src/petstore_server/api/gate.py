@@ -201,7 +201,7 @@ class Gate:
             raise request.fault
         if not request.complete:
             await request.receive_body()
-        return self.documents.response(call.segments, request.method, request.headers)
+        return self.documents.response(call.segments, request.method, request.headers, request.query)
 
     def _health(self, request: Request) -> Response:
         """Whether the process accepts requests. It needs no key; nothing is counted or recorded."""
