@@ -256,6 +256,27 @@ def test_no_part_of_a_url_that_is_refused_is_shown(name: str, url: str) -> None:
         assert not re.search("SEC|RET", shown)
 
 
+BASE_URLS = ["https://x/v1", "HTTP://x:8080/api/v1", "https://[::1]:8080/v1"]
+NO_BASE_URLS = [
+    "https://x/v1?",
+    "https://x/v1#",
+    "https://x/v1?a=b",
+    "https://x/a b/v1",
+    'https://x"/v1',
+    "https://<b>/v1",
+]
+NO_BASE_URLS += ["https://x:65536/v1", "https://x:0/v1", "https://x:a/v1", "https://[x/v1", "https:///v1", "ftp://x/v1"]
+
+
+@pytest.mark.parametrize("name", ["PETSTORE_BASE_URL", "PETSTORE_STAGING_BASE_URL"])
+def test_a_base_address_is_a_url_that_a_contract_may_name(name: str) -> None:
+    read = {setting.name: setting.read for setting in SETTINGS}[name]
+    assert BASE_URLS == [read(f"{url}{slash}") for url, slash in zip(BASE_URLS, ("", "/", ""), strict=True)]
+    for url in NO_BASE_URLS:
+        with pytest.raises(SettingsError, match=f"^{name} must be an http:// or https:// URL without "):
+            read_settings({name: url})
+
+
 RANGES = {
     setting.name: [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", setting.read.__doc__)]
     for setting in SETTINGS

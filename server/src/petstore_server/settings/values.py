@@ -18,6 +18,7 @@ _HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f]*:[0-9a-f]*:[0-9a-f:.]*\
 _CONTACT = re.compile(
     r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
 )
+_BASE_URL = re.compile(r"https?://[^\s\"<>?#\\^`{|}]+", re.IGNORECASE)  # the contract and the guide show it as it is
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 _BROWSERS_HEADERS = {"accept", "authorization", "connection", "cookie", "host", "origin", "referer", "user-agent"}
 _MIN_SECRET = 32  # bytes
@@ -179,9 +180,13 @@ def describe_url(url: str) -> str:
 def base_url(value: str) -> str | None:
     if not value:
         return None
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("must be an http:// or https:// URL, such as https://api.example.com/v1")
+    try:
+        parts = urlsplit(value)
+        valid = _BASE_URL.fullmatch(value) and parts.hostname and parts.port != 0  # reading the port checks its range
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("must be an http:// or https:// URL without ? and #, such as https://api.example.com/v1")
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not hold a user name or password: the contract shows it to everyone")
     if not parts.path.rstrip("/").endswith("/v1"):
