@@ -303,6 +303,47 @@ async def test_an_attempt_does_not_move_a_position_that_was_set_meanwhile(one: D
     assert [1, 2, 1, 2] == receiver.orders
 
 
+async def test_statuses_that_are_set_during_an_attempt_skip_no_order_before_it(one: Delivering) -> None:
+    answered = asyncio.Event()
+
+    await put(one.store, Order(1))
+    await put(one.store, Order(2, status=Status.CANCELLED))
+    async with Receiver(after(answered, reply(204))) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        await one.look()
+        await receiver.until(1)
+        await one.service.edit(webhook.id, BY, statuses=(Status.PENDING,))
+        answered.set()
+        await one.finish()
+        await one.round()
+    assert [2, 1] == receiver.orders
+
+
+async def test_statuses_that_are_set_while_nothing_is_found_skip_no_order(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = one.store.search.page
+
+    async def changed(query: PageQuery) -> Page:
+        found = await page(query)
+        await one.service.edit(webhook.id, BY, statuses=(Status.PENDING,))
+        return found
+
+    monkeypatch.setattr(delivery, "_LONG_WALK", 1)
+    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
+    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
+    for number in range(1, 101, 5):
+        await put(one.store, *[Order(number + each) for each in range(5)])
+    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        with monkeypatch.context() as patched:
+            patched.setattr(one.store.search, "page", changed)
+            await one.round()
+        await one.round()
+    assert [*range(1, 101)] == receiver.orders
+
+
 async def test_deliveries_under_way_are_limited_in_all_for_an_account_and_for_failing_webhooks(one: Delivering) -> None:
     await put(one.store, Order(1))
     async with Receiver(usual=hang) as receiver:

@@ -102,6 +102,12 @@ def test_a_position_that_was_set_meanwhile_stays() -> None:
     assert ("c", Position(1, 1), 1) == (after.history, after.position, after.replay)
 
 
+def test_a_position_stays_whose_statuses_were_changed_meanwhile() -> None:
+    stored = edit(statuses=(Status.PENDING,)).apply(WEBHOOK)
+    after = attempted(stored, MESSAGE, WEBHOOK, FAILED._replace(status=204), None, 0.0)
+    assert (WEBHOOK.history, WEBHOOK.position) == (after.history, after.position)
+
+
 def test_the_last_attempts_are_kept() -> None:
     webhook = WEBHOOK
     for number in range(MAX_ATTEMPTS + 5):

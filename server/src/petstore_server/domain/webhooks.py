@@ -111,6 +111,13 @@ class Webhook:
         """What selects the orders that it delivers."""
         return Filters(statuses=frozenset(self.statuses), owner=self.owner)
 
+    def continues(self, sent: "Webhook") -> bool:
+        """Whether it goes on after what was read for it as it was when `sent`.
+
+        It does not if the partner has set another position meanwhile, or statuses that orders before it may have.
+        """
+        return (self.replay, self.statuses) == (sent.replay, sent.statuses)
+
     @property
     def delivers(self) -> bool:
         return self.state is WebhookState.ACTIVE and not self.suspended
@@ -201,7 +208,7 @@ def attempted(
     webhook = replace(webhook, attempts=(*webhook.attempts, attempt)[-MAX_ATTEMPTS:])
     if attempt.succeeded:
         webhook = replace(webhook, next_at=0.0, failures=0, failing_since=None, delivered_at=attempt.at)
-        if webhook.replay == sent.replay:  # else the partner has set another position meanwhile
+        if webhook.continues(sent):
             webhook = replace(webhook, history=message.history, position=message.position)
         return webhook
     if webhook.url != sent.url:  # the partner has set another one meanwhile, which has not failed

@@ -254,7 +254,7 @@ class Deliveries:
         """Move the webhook to a position up to which there is nothing; end the lease if it has that already."""
 
         def outcome(stored: Webhook) -> Webhook:
-            place = position if stored.replay == webhook.replay else stored.position
+            place = position if stored.continues(webhook) else stored.position
             return replace(stored, position=place, next_at=0.0, failures=0, failing_since=None)
 
         go_on = position != webhook.position and self._goes_on()
