@@ -390,6 +390,40 @@ async def test_webhooks_take_turns_where_there_are_fewer_places(
         assert [*range(1, 301)] == first.orders == second.orders
 
 
+async def test_webhooks_of_an_account_take_turns_where_it_has_more_than_its_places(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "MAX_OF_ACCOUNT", 1)
+    await put(one.store, *[Order(number) for number in range(1, 301)])
+    async with Receiver() as first, Receiver() as second, Receiver() as other:
+        zoo = await account(one.store)
+        for receiver in (first, second):
+            await one.webhook(zoo, receiver.url)
+        await one.webhook(await account(one.store, "acme"), other.url)
+        for number in (1, 1, 2, 2, 3, 3):
+            await one.round()
+            assert number >= max(len(first.received), len(second.received))
+            assert [*range(1, 301)] == other.orders
+        assert [*range(1, 301)] == first.orders == second.orders
+
+
+async def test_webhooks_that_have_failed_take_turns_where_there_are_fewer_places(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "MAX_FAILING", 1)
+    await put(one.store, *[Order(number) for number in range(1, 301)])
+    async with Receiver(reply(500)) as first, Receiver(reply(500)) as second:
+        for number, receiver in enumerate((first, second)):
+            await one.webhook(await account(one.store, f"account {number}"), receiver.url)
+        await one.round()
+        one.clock.now += 10
+        await one.round()
+        assert [100] == [len(each.orders) - 100 for each in (first, second) if len(each.received) > 1]
+        await one.round()
+        await one.round()
+        assert [*range(1, 101), *range(1, 301)] == first.orders == second.orders
+
+
 async def test_what_changes_during_a_delivery_is_looked_for_at_once(
     one: Delivering, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,8 @@ class Deliveries:
         self._uniform = uniform
         self._clock: ChangeClock | None = None  # as it was at the last look
         self._looked_at = 0.0
-        self._full = False  # at the last look there were more due webhooks than places
+        # At the last look due webhooks waited for a place of any kind, of these accounts, or of those that fail.
+        self._full, self._full_accounts, self._full_failing = False, set[int](), False
         self._tasks: dict[str, asyncio.Task[None]] = {}  # the deliveries under way, by webhook
         self._accounts = Counter[int]()  # of these, for each account
         self._failing = 0
@@ -84,7 +85,6 @@ class Deliveries:
         due = [each for each in await self._store.webhooks.due(clock, now) if each.id not in self._tasks]
         due = await self._with_orders(due)
         chosen = self._chosen(due)
-        self._full = len(chosen) < len(due) and len(self._tasks) + len(chosen) >= MAX_DELIVERIES
         if chosen and not self._ended:
             known = {each.id: each for each in chosen}
             for webhook in await self._store.webhooks.lease(
@@ -133,13 +133,19 @@ class Deliveries:
         return some + unknown
 
     def _chosen(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
-        """Those for which there are places."""
+        """Those for which there are places; note for which the others wait."""
         chosen: list[DueWebhook] = []
         accounts, failing = self._accounts.copy(), self._failing
+        self._full, self._full_accounts, self._full_failing = False, set(), False
         for each in due:
             if len(self._tasks) + len(chosen) == MAX_DELIVERIES:
+                self._full = True
                 break
-            if accounts[each.account_id] < MAX_OF_ACCOUNT and (not each.failures or failing < MAX_FAILING):
+            if accounts[each.account_id] >= MAX_OF_ACCOUNT:
+                self._full_accounts.add(each.account_id)
+            elif each.failures and failing >= MAX_FAILING:
+                self._full_failing = True
+            else:
                 accounts[each.account_id] += 1
                 failing += bool(each.failures)
                 chosen.append(each)
@@ -148,7 +154,7 @@ class Deliveries:
     def _begin(self, webhook: Webhook, due: DueWebhook) -> None:
         self._accounts[webhook.account_id] += 1
         self._failing += bool(due.failures)
-        task = asyncio.get_running_loop().create_task(self._run(webhook, due.last))
+        task = asyncio.get_running_loop().create_task(self._run(webhook, due))
         self._tasks[webhook.id] = task
 
         def ended(_: object) -> None:
@@ -159,33 +165,34 @@ class Deliveries:
 
         task.add_done_callback(ended)
 
-    async def _run(self, webhook: Webhook, last: int) -> None:
+    async def _run(self, webhook: Webhook, due: DueWebhook) -> None:
         """Deliver what there is. After an error the lease ends by itself, and the delivery is repeated."""
         try:
-            await self._deliver(webhook, last)
+            await self._deliver(webhook, due)
         except ServiceUnavailable as error:
             _log.warning("delivery not recorded", extra={"webhook": webhook.id, "reason": error.reason})
         except Exception as error:  # noqa: BLE001 - a defect in one delivery must not end the others
             _log.error("delivery failed", extra={"webhook": webhook.id}, exc_info=error)
 
-    async def _deliver(self, webhook: Webhook, last: int) -> None:
-        """Deliver messages until there is none, one fails, or others need the place. `last` is that of DueWebhook."""
+    async def _deliver(self, webhook: Webhook, due: DueWebhook) -> None:
+        """Deliver messages until there is none, one fails, or others need the place. `due` is what it was begun for."""
         going_on: Webhook | None = webhook
         while going_on is not None:
             webhook = going_on
             found = await self._next_message(webhook)
             if isinstance(found, Message):
-                going_on = await self._attempt(webhook, found)
+                going_on = await self._attempt(webhook, found, due)
             else:
-                going_on = await self._skip(webhook, found)
+                going_on = await self._skip(webhook, found, due)
                 if found == webhook.position:
-                    self._nothing[webhook.id, webhook.history, found, " ".join(webhook.statuses)] = last
+                    self._nothing[webhook.id, webhook.history, found, " ".join(webhook.statuses)] = due.last
 
-    def _goes_on(self) -> bool:
-        """Whether a delivery keeps its place for one more message."""
-        return not (self._ended or self._full)
+    def _goes_on(self, due: DueWebhook) -> bool:
+        """Whether a delivery keeps its place for one more message: not if a webhook waits that could take it."""
+        needed = self._full or due.account_id in self._full_accounts or (due.failures and self._full_failing)
+        return not (self._ended or needed)
 
-    async def _attempt(self, webhook: Webhook, message: Message) -> Webhook | None:
+    async def _attempt(self, webhook: Webhook, message: Message, due: DueWebhook) -> Webhook | None:
         """Send a message and store the outcome; return the webhook if there is more to deliver now."""
         exchange = await self._sender.send(webhook, message.id, message.body)
         attempt = exchange.attempt
@@ -200,7 +207,7 @@ class Deliveries:
             left = changed.state if changed.state is not stored.state else None
             return changed
 
-        go_on = message.more and self._goes_on()
+        go_on = message.more and self._goes_on(due)
         finish = self._store.webhooks.finish
         after = await finish(webhook.id, self._holder, attempt.at, outcome, go_on=go_on)
         if not attempt.succeeded:
@@ -250,14 +257,14 @@ class Deliveries:
             after = page.next
         return after
 
-    async def _skip(self, webhook: Webhook, position: Position) -> Webhook | None:
+    async def _skip(self, webhook: Webhook, position: Position, due: DueWebhook) -> Webhook | None:
         """Move the webhook to a position up to which there is nothing; end the lease if it has that already."""
 
         def outcome(stored: Webhook) -> Webhook:
             place = position if stored.continues(webhook) else stored.position
             return replace(stored, position=place, next_at=0.0, failures=0, failing_since=None)
 
-        go_on = position != webhook.position and self._goes_on()
+        go_on = position != webhook.position and self._goes_on(due)
         return await self._store.webhooks.finish(webhook.id, self._holder, webhook.created_at, outcome, go_on=go_on)
 
 
