@@ -164,6 +164,15 @@ async def test_a_position_of_others_is_refused(service: Service) -> None:
     assert 200 == (await patch(own, own_webhook, after="now")).status_code
 
 
+async def test_what_a_refused_position_says_to_do_skips_no_order(service: Service) -> None:
+    client = await partner(service)
+    webhook = await created(client)
+    of_all = (await (await partner(service, VisibleOrders.ALL)).get(CHANGES)).json()["next"]
+    for after in ("x", of_all):
+        for response in (await create(client, after=after), await patch(client, webhook, after=after)):
+            assert "a webhook with 'beginning'" in response.json()["message"]  # without `after` it begins now
+
+
 async def test_a_deleted_webhook_is_gone(service: Service) -> None:
     client = await partner(service)
     webhook, other = await created(client), await created(client)

@@ -207,7 +207,10 @@ class InvalidCursor(DomainError):
 class InvalidToken(InvalidCursor):
     """The token of changes is none, or was altered."""
 
-    message = "This is not the 'next' of a response of listChanges; send one unchanged, or begin without 'after'."
+    message = (
+        "This is not the 'next' of a response of listChanges or of a webhook's message; send one unchanged, or begin "
+        "again: listChanges without 'after', a webhook with 'beginning'."
+    )
 
 
 class ChangesReset(DomainError):
@@ -216,7 +219,7 @@ class ChangesReset(DomainError):
     code = "changes_reset"
     message = (
         "The store has returned to an earlier state, or your account sees other orders than before; read all changes "
-        "again, without 'after', into an empty copy."
+        "again, into an empty copy: listChanges without 'after', a webhook with 'beginning'."
     )
 
 
