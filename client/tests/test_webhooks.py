@@ -299,6 +299,36 @@ def test_a_failed_message_is_repeated_by_the_schedule_until_it_is_received() -> 
     assert ("active", None, 0) == (webhook.state, webhook.failing_since, webhook.lag)
 
 
+@pytest.mark.parametrize(
+    ("retry_after", "pause"),
+    [("Thu, 01 Jan 1970 00:00:50 GMT", 40), ("Thu, 01 Jan 1970 00:00:00 GMT", 5), ("soon", 5), ("9" * 400, 3600)],
+)
+def test_a_receiver_may_ask_for_a_pause_by_a_date(retry_after: str, pause: int) -> None:
+    clock = FakeClock(10)
+    with delivering(httpx2.Response(503, headers={"retry-after": retry_after}), clock=clock) as found:
+        found.fake.deliver()
+        clock.sleep(pause - 1)
+        assert 0 == found.fake.deliver()
+        clock.sleep(1)
+        assert 1 == found.fake.deliver()
+
+
+def test_statuses_that_are_set_during_an_attempt_skip_no_order_before_it() -> None:
+    with delivering(orders=2) as found:
+        webhooks, fake = found.petstore.v2.webhooks, found.fake
+        fake.deliver()
+        fake.cancelled.add(2)
+        webhooks.update(found.created.id, statuses="cancelled", after="beginning")
+
+        def change(headers: dict[str, str], body: bytes) -> None:
+            fake.receivers[URL] = found.receiver
+            webhooks.update(found.created.id, statuses="pending")
+
+        fake.receivers[URL] = change
+        fake.deliver()
+        assert [(1, "pending")] == found.receiver.orders[-1]
+
+
 def test_three_days_without_success_stop_a_webhook_until_it_is_resumed() -> None:
     with delivering(*[503] * 100) as found:
         clock, began = found.fake.clock, found.fake.clock.now()

@@ -70,7 +70,7 @@ class Limits(NamedTuple):
 
 def read_limits(headers: Mapping[str, str], now: float) -> Limits:
     """Read the headers of a response (any case); `now` is its arrival time in Unix seconds by this host's clock."""
-    date = _date(headers.get("date"))
+    date = http_date(headers.get("date"))
     clock = now if date is None else date
     retry_after = _retry_after(headers.get("retry-after"), clock)
     windows = _windows(headers)
@@ -182,7 +182,7 @@ def _retry_after(value: str | None, clock: float) -> float | None:
         return None
     if _DIGITS.fullmatch(value.strip()):
         return min(float(value), MAX_WAIT)
-    date = _date(value)
+    date = http_date(value)
     return DEFAULT_WAIT if date is None else min(max(0.0, date - clock), MAX_WAIT)
 
 
@@ -228,7 +228,7 @@ def _utc(timestamp: float) -> datetime:
     return datetime.fromtimestamp(timestamp, UTC)
 
 
-def _date(value: str | None) -> float | None:
+def http_date(value: str | None) -> float | None:
     """Unix seconds of an HTTP-date (RFC 9110 §5.6.7), or None."""
     try:
         date = parsedate_to_datetime(value or "")

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict, replace
 
 from petstore_client import v2
+from petstore_client._limits import http_date
 from petstore_client._types import Clock
 from petstore_client.testing.changes import Fields, given, read, represent
 from petstore_client.testing.faults import JSON, NO_STORE, Raw
@@ -48,7 +49,7 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
     sent = 0
     while each in store.webhooks.values() and each.webhook.state == "active" and each.next_at < clock.now() + _TICK:
         store.track(clock.now())
-        pending, replay = _pending(store, each), each.replay
+        pending, selected = _pending(store, each), _selected(each)
         if each.history != store.history:
             place, kind = FIRST, "orders.reset"
             at = _EPOCH + timedelta(microseconds=each.place[1]) if each.place[1] else each.webhook.created_at
@@ -63,11 +64,11 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
         else:
             break
         history, body = store.history, _body(kind, at, data)
-        name = f"{each.webhook.id} {replay} {history} {place} ".encode() + body
+        name = f"{each.webhook.id} {each.replay} {history} {place} ".encode() + body
         attempt, retry_after = _send(store, each, sha256(name).hexdigest()[:32], body, clock.now())
         sent += 1
         _record(each, attempt, retry_after)
-        if _succeeded(attempt) and each.replay == replay:  # else the receiver has set another position
+        if _succeeded(attempt) and _selected(each) == selected:
             each.history, each.place = history, place
     return sent
 
@@ -76,6 +77,11 @@ def _pending(store: Store, each: Subscription) -> list[tuple[Place, v2.Order]]:
     """The orders that the webhook has not delivered yet."""
     changed = store.changed_after(each.place if each.history == store.history else FIRST)
     return [found for found in changed if found[1].status in (each.webhook.statuses or get_args(v2.Status))]
+
+
+def _selected(each: Subscription) -> tuple[int, list[str] | None]:
+    """What decides with the position which orders follow; a receiver may change it while it has a message."""
+    return each.replay, each.webhook.statuses
 
 
 def _body(kind: str, at: datetime, data: object) -> bytes:
@@ -99,10 +105,18 @@ def _send(store: Store, each: Subscription, number: str, body: bytes, now: float
     except httpx2.TransportError as error:
         return v2.Attempt(at=at, milliseconds=0, excerpt=f"no response: {error}"[:_MAX_EXCERPT]), 0.0
     response = found if isinstance(found, httpx2.Response) else httpx2.Response(204 if found is None else found)
-    wait = response.headers.get("retry-after", "")
+    wait = _retry_after(response.headers.get("retry-after", ""), now)
     excerpt = response.text[:_MAX_EXCERPT]
     attempt = v2.Attempt(at=at, status=response.status_code, milliseconds=0, excerpt=excerpt)
-    return attempt, float(wait) if wait.isdecimal() else 0.0
+    return attempt, wait
+
+
+def _retry_after(text: str, now: float) -> float:
+    """The seconds that Retry-After asks for, as a number or by a date; 0 if it has neither form."""
+    if text.isascii() and text.isdecimal():
+        return float(text[:9])
+    date = http_date(text)
+    return 0.0 if date is None else max(0.0, date - now)
 
 
 def _record(each: Subscription, attempt: v2.Attempt, retry_after: float) -> None:
