@@ -10,8 +10,9 @@ import pytest
 from petstore_server.domain.accounts import VisibleOrders, close, edit, suspend
 from petstore_server.domain.errors import TooManyWebhooks, WebhookNotFound, WebhookSecretChanged
 from petstore_server.domain.lists import Position
-from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.webhooks import Attempt, Webhook, WebhookState
+from petstore_server.domain.webhooks import edit as edit_webhook
 from petstore_server.store import Store
 from petstore_server.store.statements import Execute, Work
 from testing.stores import BY, Stores, log
@@ -49,6 +50,18 @@ async def set_fields(store: Store, fields: str) -> None:
 
 def moved(webhook: Webhook) -> Webhook:
     return replace(webhook, position=Position(99, 9), attempts=(ATTEMPT,))
+
+
+async def test_the_audit_log_shows_that_a_url_has_changed_also_if_only_its_query_has(store: Store) -> None:
+    await new(store, await account(store))
+    for url in ("https://shop.example/?a", "https://shop.example/?b"):
+        await store.webhooks.change("wh_one", edit_webhook(url=url), BY)
+    await store.webhooks.change("wh_one", edit_webhook(url=url, statuses=(Status.SHIPPED,)), BY)
+    entries = [each for each in await log(store) if each.action == "webhook.edit"]
+    same = {"url": "https://shop.example/"}
+    assert [(same, same), (same, same), ({"statuses": []}, {"statuses": ["shipped"]})] == [
+        (each.before, each.after) for each in entries
+    ]
 
 
 async def test_one_of_several_processes_gets_the_lease_until_its_time_has_passed(store: Store) -> None:

@@ -331,7 +331,10 @@ def _found(rows: Sequence[Row], webhook_id: str, account_id: int | None) -> Webh
 
 def _update(action: str, before: Webhook, after: Webhook, actor: Actor) -> Work[None]:
     yield Execute(_UPDATE, (*_values(after), after.id))
-    yield record(actor, action, f"webhook:{after.id}", difference(before.fields(), after.fields()))
+    change = difference(before.fields(), after.fields())
+    if before.url != after.url:  # also if only its query differs, which is not recorded
+        change = Change({**(change.before or {}), "url": before.place}, {**(change.after or {}), "url": after.place})
+    yield record(actor, action, f"webhook:{after.id}", change)
 
 
 def _values(webhook: Webhook) -> Row:
