@@ -255,6 +255,23 @@ async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(
     assert (await one.found(webhook)).position > webhook.position
 
 
+async def test_the_lag_is_not_0_while_a_message_fails_whose_orders_take_long_to_find(
+    one: Delivering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
+    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
+    for number in range(1, 51, 5):
+        await put(one.store, *[Order(number + each) for each in range(5)])
+    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
+    async with Receiver(reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        for lag in (7, 0):
+            await one.round()
+            assert lag == await one.service.lag(await one.found(webhook), one.clock.now + 7)
+            one.clock.now += 10
+    assert [200, 201] * 2 == receiver.orders
+
+
 async def test_accounts_that_see_their_own_orders_get_no_others(one: Delivering) -> None:
     async with Receiver() as zoo, Receiver() as acme, Receiver() as shop:
         for name, receiver in (("zoo", zoo), ("acme", acme)):

@@ -154,9 +154,10 @@ class WebhookService:
         return exchange
 
     async def lag(self, webhook: Webhook, now: float) -> int:
-        """The age in seconds of the first change that is not delivered yet; 0 if there is none.
+        """The age in seconds of the first change that is not delivered yet; 0 if there is none, or none is known.
 
-        `now` is in Unix seconds.
+        To find one that `statuses` select might take long: then it is the time for which the webhook fails. `now` is in
+        Unix seconds.
         """
         if webhook.state is WebhookState.ENDED:
             return 0
@@ -164,10 +165,11 @@ class WebhookService:
         known = webhook.history == rules.history_of(clock.epoch, webhook.owner)
         query = PageQuery(webhook.filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
         page = await self.store.search.page(query)
-        if not page.rows:
-            return 0
-        changed_at = position_of(page.rows[0], SortField.UPDATED_AT).value or 0
-        return max(0, int(now - changed_at / 1_000_000))
+        if page.rows:
+            since: float | None = (position_of(page.rows[0], SortField.UPDATED_AT).value or 0) / 1_000_000
+        else:
+            since = None if page.next is None else webhook.failing_since
+        return 0 if since is None else max(0, int(now - since))
 
     async def _change(self, webhook: Webhook, transition: Transition[Webhook], actor: Actor) -> Webhook:
         return await self.store.webhooks.change(webhook.id, transition, actor, webhook.account_id)
