@@ -306,6 +306,22 @@ def test_the_secret_the_networks_and_the_proxy_of_webhooks_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://", "name one host"),
+        ("http://me:s3cr3t@:3128", "name one host"),
+        ("http://a,b:3128", "name one host"),
+        ("http://a%20b:3128", "name one host"),
+        ("http://proxy.internal:0", "a port"),
+        ("https://me:s3cr3t@[::1]:65536", "a port"),
+    ],
+)
+def test_a_proxy_to_which_none_can_connect_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=f"PETSTORE_WEBHOOK_PROXY must .*{problem}"):
+        read_settings({"PETSTORE_WEBHOOK_PROXY": url})
+
+
+@pytest.mark.parametrize(
     ("wanted", "limits", "raised", "allowed"),
     [
         (0, (1_024, 4_096), [(4_096, 4_096)], 3_840),

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -153,7 +154,18 @@ def webhook_secret(value: str) -> str | None:
 def proxy_url(value: str) -> str | None:
     if value and not re.match(r"https?://", value):
         raise ValueError("must be empty, or the http:// or https:// URL of a proxy")
-    return _parsed_url(value) if value else None
+    return _with_server(_parsed_url(value)) if value else None
+
+
+def _with_server(url: str) -> str:
+    """Return a URL that names the one server to which a connection is made. Raises ValueError."""
+    parts = urlsplit(url)
+    if not parts.hostname or re.search("[,%]", parts.hostname):
+        raise ValueError("must name one host")
+    with suppress(ValueError):  # larger than 65535
+        if parts.port != 0:
+            return url
+    raise ValueError("must have a port from 1 to 65535, or none")
 
 
 def _parsed_url(value: str) -> str:
