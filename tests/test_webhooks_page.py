@@ -239,6 +239,19 @@ def test_a_receiver_applies_an_id_once_and_keeps_the_later_state_of_an_order_als
 
 
 @in_each_language
+def test_a_receiver_applies_no_message_again_that_was_repeated_with_a_second_id(receiver: Receiver) -> None:
+    reset = message("orders.reset", next="token")
+    with receiver.running():
+        headers = signed(reset, "a")
+        assert 204 == receiver.post(headers, reset)
+        body = changed(order(1, "pending"))
+        assert 204 == receiver.post(signed(body, "b"), body)
+        for repeated in ({"Webhook-Id": "c", **headers}, {**headers, "Webhook-Id": "c"}):
+            assert receiver.post(repeated, reset) in (204, 401)
+            assert {1: order(1, "pending")} == receiver.copy()
+
+
+@in_each_language
 def test_a_receiver_empties_its_copy_at_a_reset_and_accepts_types_that_it_does_not_know(receiver: Receiver) -> None:
     before, after = changed(order(1, "shipped", 100), order(2, "pending")), changed(order(1, "pending"))
     kinds = [message("ping"), message("orders.other", more=True), message("orders.reset", next="token")]
