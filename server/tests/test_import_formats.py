@@ -250,6 +250,22 @@ def test_reading_json_in_bulk_finds_what_reading_row_by_row_finds(
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"id":1},{"id":2}'],
+        ['{"id":1', '"petId":2}'],
+        ['{"id":1', '"petId":2},{"id":3}'],
+        ['{"id":1}', '{"id":2', '"reference":"}"}', '{"id":3},{"id":4}'],
+        ['{"id":1,"reference":"}', '{","petId":2}'],
+    ],
+)
+def test_lines_that_are_not_one_record_each_are_rejected(lines: list[str]) -> None:
+    found = read("\n".join(lines).encode(), "jsonl")
+    assert row_by_row("\n".join(lines).encode(), "jsonl") == found
+    assert len(lines) == len(found.rows) + len(found.rejects)
+
+
+@pytest.mark.parametrize(
     ("file_format", "content"),
     [("jsonl", JSON_LINES), ("json", json.dumps(RECORDS)), ("csv", CSV), ("csv", CSV.replace("\n", "\r\n"))],
 )

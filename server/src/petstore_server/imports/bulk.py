@@ -42,6 +42,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=Fal
     account: str | UnsetType | None = UNSET
 
 
+_BETWEEN = b"},\n{"
 _decode_records = msgspec.json.Decoder(list[_Record]).decode
 _decode_integers = msgspec.json.Decoder(list[Int64]).decode
 _values = attrgetter("id", "pet_id", "quantity", "ship_date", "complete", "status", "reference", "account")
@@ -57,9 +58,14 @@ def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | Non
     """The orders of JSON records."""
     if schema.kind is not ORDERS or schema.renames or schema.options.split_lines or max(map(len, raws)) > MAX_ROW_BYTES:
         return None
-    data = b"[" + b",".join(raws) + b"]"
+    # Lines that are not one record each could be records once they are joined, unless braces are at both ends of all.
+    data = b"[" + b",\n".join(map(bytes.strip, raws)) + b"]"
+    if not (data.startswith(b"[{") and data.endswith(b"}]") and data.count(_BETWEEN) == len(raws) - 1):
+        return None
     try:
         records = _decode_records(data)
+        if len(records) != len(raws):
+            return None
         columns: list[Sequence[Any]] = list(zip(*map(_values, records), strict=True))
         absent = [column.count(UNSET) for column in columns]
         # Each name and each text has two quotes. More of them: a name occurs twice, or a quote is escaped.
