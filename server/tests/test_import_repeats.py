@@ -45,6 +45,7 @@ def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejec
 ) -> None:
     monkeypatch.setattr(files, "BLOCK_ROWS", rows)
     content = "id,quantity,status,account\n1,1,shipped,acme\n2,1,,\n1,x,,acme\n1,3,pending,acme\n1,4,,\n2,,,\n"
+    content += "1,5,,zoo\n1,6,,\n"
     if file_format == "jsonl":
         names, *cells = [line.split(",") for line in content.splitlines()]
         records = [
@@ -57,8 +58,10 @@ def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejec
         ("acme", None, 1, "shipped"),
         (None, None, 1, "pending"),
         ("acme", "1/3", 3, "pending"),
-        (None, None, 4, "pending"),
+        ("acme", "1/4", 4, "shipped"),
         (None, "2/2", None, "pending"),
+        ("zoo", None, 5, "pending"),
+        ("zoo", "1/2", 6, "pending"),
     ] == [(order.account, order.reference, order.quantity, order.status) for order in found.orders]
     assert ["quantity"] == [reject.column for reject in found.rejects]
 

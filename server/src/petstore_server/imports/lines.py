@@ -22,8 +22,9 @@ class OrderLines:
     """
 
     def __init__(self, account: str | None) -> None:
-        """`account` owns the orders of lines that name none."""
+        """`account` owns the orders of which no line names one."""
         self._account = account
+        self._owners = dict[str, str | None]()  # by number: the owner of its last line, for lines that name none
         self._open = dict[Named, tuple[int, Mapping[str, Any]]]()  # by order: its lines so far, the values of the first
 
     def order(self, fields: dict[str, Any], faults: Iterable[InvalidField]) -> dict[str, Any]:
@@ -32,8 +33,9 @@ class OrderLines:
         if fields.get(column) is None or any(fault.field in ("id", "reference") for fault in faults):
             return fields
         number, own = str(fields[column]), {name: value for name, value in fields.items() if value is not None}
-        key = own.get("account", self._account), number
+        key = own.get("account", self._owners.get(number, self._account)), number
         count, first = self._open.pop(key, (0, own))
+        self._owners[number] = key[0]
         self._open[key] = count + 1, first
         if not count:
             return fields
@@ -46,4 +48,6 @@ class OrderLines:
         following = [(account, f"{number}/{self._open[account, number][0] + 1}") for account, number in ended]
         for key in ended:
             del self._open[key]
+            if self._owners.get(key[1]) == key[0]:
+                self._owners.pop(key[1], None)
         return following
