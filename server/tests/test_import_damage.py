@@ -48,6 +48,7 @@ def piped(content: bytes, options: ReadOptions) -> Read:
         ("id,status\n1,\n2,shipped", [1, 2]),
         ("id,note\n1,\n2,12", [1, 2]),
         ('id,quantity\n1,12\n2,"12"', [1]),
+        ('id,note,quantity\n1,,12\n2,"a\nb",12', [1]),
     ],
 )
 def test_a_last_row_that_may_have_been_cut_off_in_a_pipe_is_rejected(content: str, ids: list[int]) -> None:

@@ -26,14 +26,14 @@ class UnclearCell(ValueError):
         self.remedy = remedy
 
 
-_PLAIN_DIGITS = re.compile(r"0|-?[1-9][0-9]{0,99}", re.ASCII)
-_ZERO_DECIMALS = re.compile(r"(0|-?[1-9][0-9]{0,15})[.,]0{1,2}", re.ASCII)
+PLAIN_DIGITS = re.compile(r"0|-?[1-9][0-9]{0,99}", re.ASCII)
+_ZERO_DECIMALS = re.compile(r"(0|-?[1-9][0-9]{0,15})[.,]0{1,9}", re.ASCII)
 _GROUPED = re.compile(
     r"(?P<whole>-?[1-9][0-9]{0,2}"
     r"(?:([ \u00a0\u202f'\u2019])[0-9]{3}(?:\2[0-9]{3}){0,32}|([.,])[0-9]{3}(?:\3[0-9]{3}){1,32}))"
 )
 _GROUPED_WITH_DECIMALS = re.compile(
-    r"(?P<whole>-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019.,])[0-9]{3})(?:\2[0-9]{3}){0,4})(?!\2)[.,]0{1,2}"
+    r"(?P<whole>-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019.,])[0-9]{3})(?:\2[0-9]{3}){0,4})(?!\2)[.,]0{1,9}"
 )
 _GROUP_OR_DECIMALS = re.compile(r"(-?[1-9][0-9]{0,2})([.,])([0-9]{3})", re.ASCII)
 _SHORTENED = re.compile(r"-?[0-9][.,][0-9]+E\+[0-9]+", re.ASCII | re.IGNORECASE)
@@ -46,16 +46,16 @@ def integer_cell(text: str, decimal: str | None = None) -> int | str:
     """A whole number of any size; the domain decides whether it fits.
 
     Besides plain digits: digits grouped by spaces or apostrophes, or by equal points or commas if that has one meaning,
-    and decimals of one or two zeros where a floating-point number is exact. Text such as `007` is returned. Raises
+    and decimals that are zeros where a floating-point number is exact. Text such as `007` is returned. Raises
     UnclearCell for `1.000`, which may be 1 or 1000, unless the decimal mark of the file, `.` or `,`, is given.
     """
     text = text.strip()
-    if _PLAIN_DIGITS.fullmatch(text):
+    if PLAIN_DIGITS.fullmatch(text):
         return int(text)
-    if (match := _ZERO_DECIMALS.fullmatch(text)) and abs(int(match[1])) <= _EXACT_AS_FLOAT:
-        return int(match[1])
     if match := _GROUP_OR_DECIMALS.fullmatch(text):
         return _group_or_decimals(match, decimal)
+    if (match := _ZERO_DECIMALS.fullmatch(text)) and abs(int(match[1])) <= _EXACT_AS_FLOAT:
+        return int(match[1])
     if match := _GROUPED.fullmatch(text) or _GROUPED_WITH_DECIMALS.fullmatch(text):
         return int(re.sub(r"[^0-9-]", "", match["whole"]))
     if _SHORTENED.fullmatch(text):
@@ -253,6 +253,8 @@ class Timestamps:
 def _not_a_date(text: str) -> UnclearCell:
     if _NO_DATE.fullmatch(text):
         return UnclearCell("says that there is no date", Remedy("empty these cells"))
+    if not text:
+        return UnclearCell("is empty", Remedy("give null, or leave the field out"))
     if match := _SERIAL.fullmatch(text):
         days = timedelta(float(f"{match[1]}.{match[2] or 0}"))
         time = _SERIAL_ZERO + timedelta(seconds=round(days.total_seconds()))

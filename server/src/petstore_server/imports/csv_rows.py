@@ -80,7 +80,7 @@ def read_csv(
             yield FilePart(records, partial(_rows, block, table), block.numbers())
         else:
             rows, rest = _read_rows(block, table)
-            if cut and rows and rows[-1].raw == block.lines[-1] and _ends_in_value(rows[-1], table):
+            if cut and rows and rows[-1].raw.split(b"\n")[-1] == block.lines[-1] and _ends_in_value(rows[-1], table):
                 rows[-1] = rows[-1]._replace(cells=_CUT_OFF)
             yield FilePart(None, rows.copy)
 
