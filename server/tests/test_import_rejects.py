@@ -54,6 +54,31 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
     assert outcome in ((rejected,) if depth < 900 else (rejected, refused))  # it depends on the version of Python
 
 
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ('{"id":"1001"}', "id '1001' is text in quotes; leave out the quotes."),
+        ('{"id":1,"petId":"-5"}', "petId '-5' is text in quotes; leave out the quotes."),
+        ('{"id":1,"complete":"false"}', "complete 'false' is text in quotes; leave out the quotes."),
+        ('{"id":1,"shipDate":""}', "shipDate '' is empty; give null, or leave the field out."),
+        (
+            '{"id":1,"status":" "}',
+            "status ' ' is none of pending, shipped, cancelled; give --map-status =STATUS, or give null.",
+        ),
+        (
+            """{"it's":[{"id":1}]}""",
+            (
+                "The row is an object around an array of records; take the array out: "
+                """jq -c '.["it\\u0027s"][]' FILE | petstore orders import - --format jsonl."""
+            ),
+        ),
+    ],
+)
+def test_a_record_of_another_program_is_rejected_with_the_right_step(record: str, reason: str) -> None:
+    [rejected] = read(record.encode(), "jsonl").rejects
+    assert reason == reason_of(rejected)
+
+
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
     found = read(b'id;petId\n1;"1' + b",111" * 2000 + b'"\n2;1' + b" 111" * 2000, "csv")
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]

@@ -204,7 +204,8 @@ def _is_table(value: object) -> bool:
 
 def _array_of(name: str) -> Remedy:
     """How to take an array out of the object that has it under this name."""
-    path = f".{name}" if name.isidentifier() and name.isascii() else f".[{json.dumps(name)}]"
+    quoted = json.dumps(name).replace("'", "\\u0027")  # which would end the argument in a shell
+    path = f".{name}" if name.isidentifier() and name.isascii() else f".[{quoted}]"
     return choose("array", f"{path}[]")
 
 

@@ -9,7 +9,7 @@ from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports import shops
-from petstore_server.imports.conversions import Statuses, Timestamps, is_filled
+from petstore_server.imports.conversions import PLAIN_DIGITS, Statuses, Timestamps, is_filled
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
@@ -174,7 +174,12 @@ class Schema(Generic[T]):
         return fields.get("id") is None and fields.get("reference") is not None
 
     def _advised(self, error: InvalidField) -> InvalidField:
-        """The error, with advice if the field is not one of this kind of record."""
+        """The error, with advice if the field is not one of this kind of record, or has a text that it should not."""
+        if isinstance(text := error.value, str) and _is_quoted(error.field, text):
+            return InvalidField(error.field, "is text in quotes", text, Remedy("leave out the quotes"))
+        if error.field == "status" and isinstance(text, str) and not text.strip():
+            remedy = Remedy("{}, or give null", (Choice("map_status", "=STATUS"),))
+            return InvalidField(error.field, error.problem, text, remedy)
         if error.field == "id" and error.value is None and self._has_reference and "id" in self.missing:
             remedy = _OF_SHOP_WITHOUT_REFERENCE if self.of_shop else _WITHOUT_REFERENCE
             return InvalidField(self._columns["reference"], "is empty", remedy=remedy)
@@ -224,6 +229,13 @@ class Schema(Generic[T]):
                     raise named_twice(field)
                 renamed[field] = value
         return renamed
+
+
+def _is_quoted(field: str, text: str) -> bool:
+    """Whether a text of JSON, for which quotes were needed, is a value of the field without them."""
+    if field == "complete":
+        return text in ("true", "false")
+    return field in ("id", "petId", "quantity") and PLAIN_DIGITS.fullmatch(text) is not None
 
 
 def _quoted(names: Sequence[str]) -> str:
