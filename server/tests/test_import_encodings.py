@@ -3,8 +3,10 @@
 import encodings.aliases
 import io
 import json
+import subprocess
 from contextlib import suppress
 from itertools import chain, product
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from petstore_server.imports.files import NOT_UTF8, Source, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from petstore_server.imports.rejects import Reject, Row
 from testing.cases import for_all
+from testing.cli import CommandLine
 from testing.console import Browser, Console, finished, upload
 from testing.import_files import read
 
@@ -125,3 +128,23 @@ def test_a_file_in_utf8_that_is_read_in_another_encoding_is_noticed(
     for _ in source.text(encoding):
         pass
     assert is_utf8 is source.is_utf8
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+@pytest.mark.parametrize("content", ["Orders\nid,reference\n1,€\n", "1,5,1\n", '{"orders":[\n{"id":1}]}\n'])
+def test_the_step_for_a_file_works_whatever_its_encoding_and_line_ends(
+    cli: CommandLine, tmp_path: Path, content: str, end: str, encoding: str
+) -> None:
+    file = tmp_path / ("orders.json" if content.startswith("{") else "orders.csv")
+    file.write_bytes(content.replace("\n", end).encode(encoding))
+    refused = cli("orders", "import", str(file)).err
+    step, _, command = refused.partition(": ")[2].partition(": ")[2].partition(" | petstore ")
+    if command.startswith("orders import - --format jsonl"):
+        step = step.replace("jq -c '.orders[]'", "cat")  # jq is not installed everywhere
+    printed = subprocess.run(["bash", "-c", step.replace("FILE", str(file))], capture_output=True, check=True)
+    if command.startswith("orders import - --format jsonl"):
+        assert {"orders": [{"id": 1}]} == json.loads(printed.stdout)
+    else:
+        done = cli("orders", "import", "-", "--format", "csv", stdin=printed.stdout.decode())
+        assert (0, True) == (done.code, "1 created, 0 unchanged, 0 replaced, 0 rejected" in done.err)

@@ -19,7 +19,7 @@ from petstore_server.cli.commands import operator, require_writable, settings_he
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.domain.remedies import Choice, with_remedy
-from petstore_server.imports.files import UnreadableFile, open_source
+from petstore_server.imports.files import Source, UnreadableFile, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rejects import Rejects
@@ -61,7 +61,7 @@ def import_file(
 
     `phrases` has how a choice is made, by its name, with {} for the value; for others it is their option.
     """
-    reading, phrase = ReadOptions(**options), partial(phrased, phrases=phrases or STEPS)
+    reading = ReadOptions(**options)
     known = (*kind.fields, *kind.flags)
     if unknown := [field for _, field in reading.columns if field not in known]:
         message = f"'{unknown[0]}' is not a field; the fields are {', '.join(known)}."
@@ -71,6 +71,10 @@ def import_file(
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
+
+        def phrase(choice: Choice) -> str:
+            return phrased(choice, phrases or _steps(source))
+
         collected = Rejects(rejects_file, phrase=phrase, bounded=bounded)
         run = FileImport(kind, source, reading, collected, name or Path(file).name)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
@@ -91,6 +95,16 @@ def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
     if choice.name in phrases:
         return choice.filled(phrases[choice.name])
     return Choice(choice.name, choice.value and shlex.quote(choice.value)).filled(option)
+
+
+def _steps(source: Source) -> Mapping[str, str]:
+    """The steps for a file: most programs that read lines know neither UTF-16 nor lines that end with CR."""
+    printing = f"iconv -f {source.encoding} -t utf-8 FILE" if source.encoding else "cat FILE"
+    if source.has_cr_lines:
+        printing += r" | tr '\r' '\n'"
+    elif not source.encoding:
+        return STEPS
+    return {name: text.replace("FILE", f"<({printing})") for name, text in STEPS.items()}
 
 
 def arguments(options: ReadOptions) -> Iterator[str]:

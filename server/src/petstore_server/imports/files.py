@@ -83,6 +83,8 @@ class Source:
         self._opened = _status_of(file)
         self.size = size
         self.position = 0
+        self.encoding: str | None = None  # UTF-16 or UTF-32, as iconv names it, if the text is in that
+        self.has_cr_lines = False  # whether lines end with CR
         self.is_utf8 = False  # valid UTF-8 with other characters than ASCII, although another encoding was given
 
     def text(self, encoding: str | None = None) -> Iterator[bytes]:
@@ -95,7 +97,7 @@ class Source:
         raw = self._chunks()
         if encoding is not None and codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
             raw = self._compared(raw)
-        chunks = _as_utf8(raw, encoding)
+        chunks, self.encoding = _as_utf8(raw, encoding)
         for chunk in chunks:
             self._begin += chunk
             if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
@@ -106,6 +108,7 @@ class Source:
         chunks = chain([self._begin], chunks)
         if b"\n" not in self._begin and _ends_line(self._begin):
             chunks = (chunk.replace(b"\r", b"\n") for chunk in chunks)
+            self.has_cr_lines = True
         return self._followed(chunks)
 
     def has_changed(self) -> bool:
@@ -225,7 +228,8 @@ def _ends_line(text: bytes) -> bool:
     return b"\n" in text or b"\r" in text[:-1]
 
 
-def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
+def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> tuple[Iterator[bytes], str | None]:
+    """The text without its byte order mark; and UTF-16 or UTF-32 as iconv names it, if the text was in that."""
     begin = b""
     for chunk in chunks:
         begin += chunk
@@ -237,7 +241,10 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
     mark = next((mark for mark in _MARKS if begin.startswith(mark)), b"")
     name = _MARKS[mark] if mark else _unmarked(begin, encoding)
     chunks = chain([begin[len(mark) :]], chunks)
-    return chunks if name is None else _decoded(chunks, name)
+    if name is None:
+        return chunks, None
+    order = "" if mark else name[-2:]  # iconv takes it from a mark, which it leaves out then
+    return _decoded(chunks, name), f"{name[:6]}{order}" if name in _BY_ZERO_BYTES.values() else None
 
 
 def _other_kind(begin: bytes) -> tuple[str, Remedy] | None:
