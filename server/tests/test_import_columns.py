@@ -124,3 +124,9 @@ def test_choices_are_those_of_the_form() -> None:
 def test_columns_beyond_those_of_the_form_are_left_out() -> None:
     many = [Column(f"c{number}", ()) for number in range(MAX_COLUMNS + 1)]
     assert "--ignore-column=*" in Choices.of(many, {}).arguments(many)
+
+
+def test_a_column_that_is_left_out_does_not_take_along_another_one_of_its_name() -> None:
+    columns = [Column(name, ()) for name in ("id", "Qty", "Qty", "Qty")]
+    form = Form([("column-0", "id"), ("column-1", ""), ("column-2", "quantity"), ("column-3", "")])
+    assert {"id": "id", "Qty": "quantity"} == Choices.submitted(form, columns).columns

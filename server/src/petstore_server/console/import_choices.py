@@ -112,7 +112,9 @@ class Choices:
     @classmethod
     def submitted(cls, form: Form, columns: Sequence[Column]) -> "Choices":
         """The choices of the form."""
-        chosen = {column.name: form[f"column-{at}"] for at, column in enumerate(columns[:MAX_COLUMNS])}
+        chosen = dict[str, str]()  # by name: the check refuses two columns of one name for a field
+        for at, column in enumerate(columns[:MAX_COLUMNS]):
+            chosen[column.name] = chosen.get(column.name) or form[f"column-{at}"]
         statuses = {
             name.removeprefix("status-").casefold(): value.strip()
             for name, value in form.fields
