@@ -73,7 +73,7 @@ def import_file(
     with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
 
         def phrase(choice: Choice) -> str:
-            return phrased(choice, phrases or _steps(source))
+            return phrased(choice, phrases or _steps(source, kind.noun))
 
         collected = Rejects(rejects_file, phrase=phrase, bounded=bounded)
         run = FileImport(kind, source, reading, collected, name or Path(file).name)
@@ -97,14 +97,13 @@ def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
     return Choice(choice.name, choice.value and shlex.quote(choice.value)).filled(option)
 
 
-def _steps(source: Source) -> Mapping[str, str]:
+def _steps(source: Source, noun: str) -> Mapping[str, str]:
     """The steps for a file: most programs that read lines know neither UTF-16 nor lines that end with CR."""
-    printing = f"iconv -f {source.encoding} -t utf-8 FILE" if source.encoding else "cat FILE"
+    file = f"<(iconv -f {source.encoding} -t utf-8 FILE)" if source.encoding else "FILE"
     if source.has_cr_lines:
-        printing += r" | tr '\r' '\n'"
-    elif not source.encoding:
-        return STEPS
-    return {name: text.replace("FILE", f"<({printing})") for name, text in STEPS.items()}
+        file = rf"<(cat {file} | tr '\r' '\n')"
+    command = f"petstore {noun}s import"
+    return {name: text.replace("FILE", file).replace("petstore orders import", command) for name, text in STEPS.items()}
 
 
 def arguments(options: ReadOptions) -> Iterator[str]:

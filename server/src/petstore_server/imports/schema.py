@@ -72,7 +72,8 @@ class Schema(Generic[T]):
         try:
             return self._header(names)
         except UnreadableFile as error:
-            raise (_looks_like(names) if self.options.shop is None else None) or error from None
+            may_be_of_shop = self.kind.has_references and self.options.shop is None
+            raise (_looks_like(names) if may_be_of_shop else None) or error from None
 
     def _header(self, names: list[str]) -> list[tuple[str, ...]]:
         columns = [self._fields.get(_plain(name), ()) for name in names]
