@@ -79,6 +79,23 @@ def test_a_record_of_another_program_is_rejected_with_the_right_step(record: str
     assert reason == reason_of(rejected)
 
 
+@pytest.mark.parametrize(
+    ("header", "columns", "step"),
+    [
+        ("A,B", (("A", "id"), ("B", "id")), "map one column to it"),
+        ("A,A", (("A", "id"),), "rename one of them in the file"),
+        ("id,A", (("A", "id"),), "give --ignore-column id"),
+    ],
+)
+def test_the_step_for_two_columns_of_a_field_leaves_one(
+    header: str, columns: tuple[tuple[str, str], ...], step: str
+) -> None:
+    with pytest.raises(UnreadableFile, match="The header names the field 'id' twice") as refused:
+        read(f"{header}\n1,2\n".encode(), ReadOptions("csv", columns=columns))
+    assert refused.value.remedy is not None
+    assert step == refused.value.remedy.phrased(phrased)
+
+
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
     found = read(b'id;petId\n1;"1' + b",111" * 2000 + b'"\n2;1' + b" 111" * 2000, "csv")
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]

@@ -217,6 +217,8 @@ class Schema(Generic[T]):
         unmapped = [name for name in of_field if _plain(name) not in self._mapped]
         if len(unmapped) == 1 and len(of_field) == 2:
             return choose("ignore_column", unmapped[0])
+        if len({*map(_plain, of_field)}) == len(of_field) and not unmapped:
+            return Remedy("map one column to it")
         return Remedy("rename one of them in the file")
 
     def _is_known(self, name: str) -> bool:
