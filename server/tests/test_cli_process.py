@@ -106,6 +106,15 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(cli: CommandLine) -> None
         assert 141 == process.returncode
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["keys", "--help"], ["keys", "list", "--help"]])
+def test_help_that_nothing_reads_is_not_an_error(cli: CommandLine, arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as stdout:
+        done = subprocess.run([PETSTORE, *arguments], env=environ(cli), stdout=stdout, stderr=subprocess.PIPE)
+    assert (141, b"") == (done.returncode, done.stderr)
+
+
 NO_STREAM = "The command needs stdin or stdout, which is closed."
 
 

@@ -3,7 +3,8 @@
 import gc
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import cleandoc
 from typing import Any
@@ -89,11 +90,22 @@ class Root(Group):
             abandon_stdout()
         sys.exit(code if isinstance(code, int) else 0)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _pipe_closed():  # --help and --version write here
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _pipe_closed():
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of stdout has closed it, as `head` does
-            ctx.exit(PIPE_CLOSED)  # click would make it exit code 1
+
+
+@contextmanager
+def _pipe_closed() -> Iterator[None]:
+    """End with PIPE_CLOSED when the reader of stdout has closed it, as `head` does; click would make it exit code 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(PIPE_CLOSED) from None
 
 
 _VERSION = f"{__version__} (commit {commit()})"
