@@ -88,7 +88,8 @@ def test_an_address_that_the_server_will_refuse_gets_a_warning(cli: CommandLine)
 
 
 def test_an_address_that_cannot_be_used_is_refused(cli: CommandLine) -> None:
-    for url in ("ftp://x", "ops.example.com", "https://", "https://me@ops", "https://ops/console/", "http://[::1"):
+    wrong = ["ftp://x", "ops.example.com", "https://", "https://me@ops", "https://ops/console/", "http://[::1"]
+    for url in (*wrong, "https://ops example", "https://ops\n"):
         problem = "'--url': must be an http:// or https:// address without a path"
         cli("console", "--url", url).fails(2, problem)
     for name, value, explained in (

@@ -136,7 +136,8 @@ def _read_address(url: str) -> str:
     """The address of the admin port as a browser reaches it: a scheme, a host, and a port if it has one."""
     with suppress(ValueError):  # brackets that do not match
         scheme, host, *more = urlsplit(url.rstrip("/"))
-        if scheme in ("http", "https") and host_name(host) is not None and not any(more):
+        named = scheme in ("http", "https") and host_name(host) is not None
+        if named and not any(more) and [url] == url.split():  # urlsplit() drops a line break
             return url
     raise InvalidInput("must be an http:// or https:// address without a path, such as https://ops.example.com.")
 
