@@ -194,6 +194,7 @@ V2_ORDERS = [
         (["--sort", "-id"], [4, 3, 2, 1]),
         (["--sort=-id", "--limit", "2"], [4, 3]),
         (["--limit", "2000"], [1, 2, 3, 4]),
+        (["--limit", str(2**64)], [1, 2, 3, 4]),
         (["--reference", "A"], [5]),
         (["--reference", "A", "--reference", "B"], [5, 6]),
     ],
@@ -658,18 +659,21 @@ def test_a_position_that_cannot_be_stored_is_named(run: Run, tmp_path: Path) -> 
     assert (1, {"code": "io_error", "message": message}) == (done.code, json.loads(done.err))
 
 
+@pytest.mark.parametrize("content", [b"\xff", b"1_0_5_1\n1_0_6_1\n", b"1 2", b"a" * 257, b"\0" * 2000, None])
 def test_a_position_is_neither_read_from_nor_written_to_what_is_not_a_file_with_a_token(
-    run: Run, tmp_path: Path
+    run: Run, tmp_path: Path, content: bytes | None
 ) -> None:
-    pipe, other = tmp_path / "pipe", tmp_path / "other"
-    os.mkfifo(pipe)  # as a device, it would be replaced; and reading it would wait
-    other.write_bytes(b"\x89PNG")
-    for state in (pipe, other):
-        done = run(FakePetstore([Order(id=1)]), "orders", "watch", "--state", str(state))
-        message = f"Invalid value for '--state': {state} is not a file with a token; choose another name."
-        assert (2, {"code": "usage", "message": message}) == (done.code, json.loads(done.err))
-    assert pipe.is_fifo()
-    assert b"\x89PNG" == other.read_bytes()
+    state = tmp_path / "position"
+    if content is None:
+        os.mkfifo(state)  # as a device, it would be replaced; and reading it would wait
+    else:
+        state.write_bytes(content)
+    fake = FakePetstore([Order(id=1)])
+    done = run(fake, "orders", "watch", "--state", str(state))
+    message = f"Invalid value for '--state': {state} is not a file with a token; choose another name."
+    assert (2, "", {"code": "usage", "message": message}) == (done.code, done.out, json.loads(done.err))
+    assert [] == fake.requests
+    assert state.is_fifo() if content is None else content == state.read_bytes()
 
 
 def test_usage_is_shown(run: Run) -> None:

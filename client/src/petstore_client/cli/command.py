@@ -5,7 +5,6 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from petstore_client.cli.output import COLUMNS, COLUMNS_V2, Output, usage_text
 from petstore_client.v2 import Granularity
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+_TOKEN = re.compile(rb"\s*([!-~]{0,256})\s*")
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors are JSON on stderr.")
 JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors are JSON too.")
@@ -200,10 +200,11 @@ def watch_orders(options: dict[str, Any], after: str | None, state: Path | None)
 
 
 def _token(state: Path) -> str:
-    """The token in the file of `--state`. Raises BadParameter for anything that the command must not replace."""
+    """The token in the file of `--state`, empty if the file is. Raises BadParameter for anything else."""
     if state.is_file():
-        with suppress(UnicodeDecodeError):
-            return state.read_text("ascii").strip()
+        with state.open("rb") as file:
+            if found := _TOKEN.fullmatch(file.read(1000)):
+                return found[1].decode()
     raise click.BadParameter(f"{state} is not a file with a token; choose another name.", param_hint="'--state'")
 
 

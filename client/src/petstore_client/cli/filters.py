@@ -1,6 +1,7 @@
 """The filters of `orders list`, which use version 2 of the API."""
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, get_args
@@ -51,4 +52,4 @@ def filtered(
 ) -> Iterator[Order]:
     """The orders that match, at most `limit` of them, from pages that are no larger than that."""
     found = iter_orders(**more, complete=complete and complete == "true", limit=min(limit or MAX_PAGE, MAX_PAGE))
-    return itertools.islice(found, limit)
+    return itertools.islice(found, limit and min(limit, sys.maxsize))
