@@ -545,7 +545,10 @@ async def both_receivers(service: Service, stack: AsyncExitStack, **options: Any
 async def test_every_operation_gives_the_same_response(
     service: Service, stack: AsyncExitStack, scopes: frozenset[Scope]
 ) -> None:
-    await send_each_operation(await both_services(service, stack, scopes))
+    both = await both_services(service, stack, scopes)
+    await send_each_operation(both)
+    for fields in ({"after": "now"}, {"state": "paused"}, {"state": "paused", "statuses": None}):
+        await both("PATCH", f"{WEBHOOKS}/wh_1", fields)
 
 
 @pytest.mark.settings(PETSTORE_WEBHOOK_SECRET="")

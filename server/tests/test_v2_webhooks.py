@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders
+from petstore_server.domain.keys import Scope
 from petstore_server.store import webhooks as store_module
 from testing.deployment import Deployment
 from testing.partner_webhooks import (
@@ -142,6 +143,19 @@ async def test_a_malformed_body_is_refused(service: Service) -> None:
         assert (400, "invalid_body") == code(await patch(client, webhook, **fields))  # nothing that could be removed
     assert (400, "invalid_parameter") == code(await client.get(WEBHOOKS, limit=1))
     assert (400, "invalid_parameter") == code(await client.send("DELETE", f"{WEBHOOKS}/{webhook['id']}?x=1"))
+
+
+async def test_which_orders_are_sent_and_where_is_decided_only_with_a_key_that_may_read_them(service: Service) -> None:
+    client = await partner(service)
+    webhook = await created(client)
+    key = await service.key(client.account, scopes=frozenset({Scope.WEBHOOKS_MANAGE}))
+    manager = replace(client, headers=bearer(key))
+    for fields in ({"url": NOWHERE}, {"statuses": None}, {"after": "beginning"}, {"state": "active", "after": "now"}):
+        for refused in (await patch(manager, webhook, **fields), await create(manager, **fields)):
+            assert (403, "insufficient_scope") == code(refused)
+            assert 'scope="orders:read"' in refused.headers["www-authenticate"]
+    for state in ("paused", "active"):
+        assert state == (await patch(manager, webhook, state=state)).json()["state"]
 
 
 async def test_a_position_of_others_is_refused(service: Service) -> None:

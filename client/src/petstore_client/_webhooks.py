@@ -87,8 +87,10 @@ class Webhooks:
         state: "paused", or "active" to resume a webhook that was paused or stopped; it goes on where it was.
         after: as for `create`; what was delivered after this position is delivered again.
 
-        Raises NotFoundError, APIStatusError 400 `invalid_body` or `invalid_cursor`, ConflictError `webhook_ended`,
-        ChangesResetError.
+        To set more than the state, the key needs the scope `orders:read` as well.
+
+        Raises PermissionDeniedError, NotFoundError, APIStatusError 400 `invalid_body` or `invalid_cursor`,
+        ConflictError `webhook_ended`, ChangesResetError.
         """
         call = self._call(_UPDATE, webhook_id, url=url, statuses=statuses, state=state, after=after)
         return self._client._run(operations.get(call, v2.Webhook))

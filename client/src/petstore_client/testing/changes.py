@@ -190,8 +190,7 @@ def _complete(store: Store, operation: dict[str, Any], now: float) -> Apply:
 
 
 def _cancel(store: Store, operation: dict[str, Any], now: float) -> Apply:
-    if "orders:cancel" not in store.key.scopes:
-        raise Refusal(403, "insufficient_scope", "This API key lacks the scope 'orders:cancel'.")
+    store.require_scope("orders:cancel")
     return lambda order: _pending_to("cancelled", order)
 
 

@@ -43,16 +43,16 @@ def perform(store: Store, request: httpx2.Request, version: str, path: str, now:
             continue
         if webhooks.SCOPE in store.key.scopes and webhooks.SCOPE in scopes and not store.has_webhooks:
             return error(403, "webhooks_disabled", "This store has not turned webhooks on; ask the store.")
-        for scope in [each for each in scopes.split() if each not in store.key.scopes]:
-            challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
-            more = {"www-authenticate": challenge}
-            return error(403, "insufficient_scope", f"This API key lacks the scope '{scope}'.", more=more)
         try:
+            for scope in scopes.split():
+                store.require_scope(scope)
             return operation(store, request, found.groupdict().get("id", ""), now)
         except Refusal as refusal:  # whose Location is relative to the path
             orders = "" if request.method in ("PUT", "PATCH") else "orders/"
-            location = {} if refusal.order_id is None else {"location": f"{orders}{refusal.order_id}"}
-            return error(refusal.status, refusal.code, refusal.message, more=location)
+            more = {} if refusal.order_id is None else {"location": f"{orders}{refusal.order_id}"}
+            if refusal.scope:
+                more["www-authenticate"] = f'Bearer realm="orders", error="insufficient_scope", scope="{refusal.scope}"'
+            return error(refusal.status, refusal.code, refusal.message, more=more)
     return error(404, "not_found", "There is no such path.")
 
 

@@ -35,14 +35,18 @@ None is 204.
 
 
 class Refusal(Exception):
-    """An operation that the service refuses. `order_id` is the order that has the reference already."""
+    """An operation that the service refuses.
 
-    def __init__(self, status: int, code: str, message: str, order_id: int | None = None) -> None:
+    `order_id` is the order that has the reference already, and `scope` the one that the key lacks.
+    """
+
+    def __init__(self, status: int, code: str, message: str, order_id: int | None = None, scope: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.order_id = order_id
+        self.scope = scope
 
 
 @dataclass(eq=False)
@@ -96,6 +100,11 @@ class Store:
         if self.sees == "all":
             return self.tracked
         return {number: order for number, order in self.tracked.items() if order.account == self.accounts[0]}
+
+    def require_scope(self, scope: str) -> None:
+        """Raise Refusal unless the key has a scope."""
+        if scope not in self.key.scopes:
+            raise Refusal(403, "insufficient_scope", f"This API key lacks the scope '{scope}'.", scope=scope)
 
     def track(self, now: float) -> None:
         """Note which orders have changed since the last time: all of them changed now, in Unix seconds."""

@@ -169,6 +169,8 @@ def _create(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
 
 def _update(store: Store, request: httpx2.Request, webhook_id: str, now: float) -> Raw:
     chosen = given(object_of(request.content), _Chosen)
+    if chosen.keys() - {"state"}:
+        store.require_scope("orders:read")
     changed = _existing(store, webhook_id, ended=False)
     _set(store, changed, chosen)
     return _uncached(_shown(store, changed, now))

@@ -77,8 +77,7 @@ class _Handlers:
         """
         self._check(call)
         bodies.check_media_type(call.request.headers)
-        if Scope.ORDERS_READ not in call.caller.scopes:
-            raise InsufficientScope(Scope.ORDERS_READ)
+        _require_reading(call)
         return Held(self._create(call, _chosen(call, new=True)))
 
     async def _create(self, call: Call, chosen: dict[str, Any]) -> Response:
@@ -97,11 +96,15 @@ class _Handlers:
     async def update_webhook(self, call: Call) -> Held:
         """Change the fields given (RFC 7396).
 
-        Raises UnsupportedMediaType, InvalidBody, WebhookNotFound, WebhookEnded, InvalidToken, ChangesReset.
+        Raises UnsupportedMediaType, InvalidBody, InsufficientScope, WebhookNotFound, WebhookEnded, InvalidToken,
+        ChangesReset.
         """
         self._check(call)
         bodies.check_media_type(call.request.headers, patch=True)
-        return Held(self._update(call, _chosen(call, new=False)))
+        chosen = _chosen(call, new=False)
+        if chosen.keys() - {"state"}:  # which decides where orders are sent, or which
+            _require_reading(call)
+        return Held(self._update(call, chosen))
 
     async def _update(self, call: Call, chosen: dict[str, Any]) -> Response:
         actor, account_id = call.actor(self._clock()), call.caller.account_id
@@ -168,6 +171,12 @@ class _Handlers:
 
     async def _revealed(self, revealed: Revealed) -> bytes:
         return msgspec.json.encode(await self._shown(revealed.webhook) | {"secret": revealed.secret})
+
+
+def _require_reading(call: Call) -> None:
+    """Raise InsufficientScope unless the key may read orders: they will be sent to an address of its choice."""
+    if Scope.ORDERS_READ not in call.caller.scopes:
+        raise InsufficientScope(Scope.ORDERS_READ)
 
 
 def _chosen(call: Call, *, new: bool) -> dict[str, Any]:
