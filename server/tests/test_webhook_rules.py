@@ -14,6 +14,7 @@ from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.webhooks import (
     MAX_ATTEMPTS,
+    MAX_PAUSE,
     Attempt,
     Message,
     SigningSecrets,
@@ -50,6 +51,7 @@ def test_a_pause_is_that_of_the_schedule_or_of_retry_after_whichever_is_longer(
     asked = min(retry_after or 0, HOUR)
     assert pause >= max(scheduled, asked) - 1e-6
     assert pause == pytest.approx(max(scheduled, asked) * (1 + spread / 5))
+    assert after.next_at - FAILED.at < MAX_PAUSE
     assert (failures + 1, 1_990.0, WEBHOOK.position) == (after.failures, after.failing_since, after.position)
 
 
@@ -67,6 +69,11 @@ def test_a_webhook_is_stopped_by_the_first_attempt_after_three_days_without_a_su
         at = webhook.next_at
     assert times[-2] - times[0] < 3 * DAY <= times[-1] - times[0] < 3 * DAY + 1.2 * HOUR
     assert 60 < len(times) < 80
+
+
+def test_failures_begin_at_the_latest_now_where_the_clock_was_set_back() -> None:
+    webhook = replace(WEBHOOK, failures=1, failing_since=FAILED.at + 365 * DAY)
+    assert FAILED.at == attempted(webhook, MESSAGE, webhook, FAILED, None, 0.0).failing_since
 
 
 def test_a_success_moves_the_position_and_ends_the_failures() -> None:

@@ -33,6 +33,9 @@ RETRY_SECONDS = (5, 30, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR)
 
 MAX_RETRY_AFTER = HOUR  # seconds
 RETRY_SPREAD = 0.2  # the part of a pause that is added to it at most, at random
+MAX_PAUSE = max(*RETRY_SECONDS, MAX_RETRY_AFTER) * (1 + RETRY_SPREAD) + MINUTE
+"""The longest time from an attempt to the next one, with the attempt itself and different clocks of two hosts."""
+
 STOPPED_AFTER = 3 * DAY  # seconds from the first failure after the last success
 
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - of the specification
@@ -213,7 +216,7 @@ def attempted(
         return webhook
     if webhook.url != sent.url:  # the partner has set another one meanwhile, which has not failed
         return webhook
-    since = attempt.at if webhook.failing_since is None else webhook.failing_since
+    since = attempt.at if webhook.failing_since is None else min(webhook.failing_since, attempt.at)
     pause = max(RETRY_SECONDS[min(webhook.failures, len(RETRY_SECONDS) - 1)], min(retry_after or 0, MAX_RETRY_AFTER))
     next_at = attempt.at + attempt.milliseconds / 1000 + pause * (1 + RETRY_SPREAD * spread)
     webhook = replace(webhook, failures=webhook.failures + 1, failing_since=since, next_at=next_at)

@@ -16,6 +16,7 @@ from petstore_server.domain.lists import ChangeClock, Position
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.webhooks import (
+    MAX_PAUSE,
     MAX_WEBHOOKS,
     MAX_WEBHOOKS_OF_ACCOUNT,
     Attempt,
@@ -48,6 +49,8 @@ _UPDATE = f"UPDATE petstore.webhooks SET ({_COLUMNS}) = ({', '.join(['%s'] * 14)
 _OWN = f"accounts.orders = '{VisibleOrders.OWN}'"
 # Also where the store's clock was set back, or another host's took its place.
 _FREE = f"NOT (leased_until > {NOW} AND leased_until <= {NOW} + {LEASE_SECONDS})"
+# Likewise, where the clock was set back since the last attempt.
+_NO_PAUSE = f"NOT (next_at > %s AND next_at <= %s + {MAX_PAUSE})"
 _WORKS = f"state = '{WebhookState.ACTIVE}' AND suspended_at IS NULL"
 # What an account sees may have changed after the position; or the position is of another history (`history_of`).
 _DUE = f"""
@@ -59,7 +62,7 @@ _DUE = f"""
             %s || CASE WHEN {_OWN} THEN ' ' || account_id ELSE '' END AS history,
             CASE WHEN {_OWN} THEN coalesce(({LAST_CHANGE.format("webhooks.account_id")}), 0) ELSE %s END AS last
         FROM {_JOINED}
-        WHERE {_WORKS} AND next_at <= %s AND {_FREE}
+        WHERE {_WORKS} AND {_NO_PAUSE} AND {_FREE}
     ) AS active
     WHERE position_history <> history OR (position_at, position_id) < (last, {INT64_MAX})
     ORDER BY leased_until, id
@@ -92,7 +95,7 @@ _LEASE = f"""
     UPDATE petstore.webhooks SET lease = %s, leased_until = {NOW} + {LEASE_SECONDS}
     WHERE id IN (
         SELECT id FROM petstore.webhooks
-        WHERE id IN {{ids}} AND state = '{WebhookState.ACTIVE}' AND next_at <= %s AND {_FREE}
+        WHERE id IN {{ids}} AND state = '{WebhookState.ACTIVE}' AND {_NO_PAUSE} AND {_FREE}
             AND ({_DIGEST}) = %s
         ORDER BY id FOR UPDATE SKIP LOCKED
     )
@@ -252,7 +255,7 @@ class Webhooks(Part):
 
     async def due(self, clock: ChangeClock, now: float) -> list[DueWebhook]:
         """The webhooks that may have something to deliver at `now` (Unix seconds), the longest unserved first."""
-        rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now), short=False)
+        rows = await self._engine.query(_DUE, (clock.epoch, clock.at, now, now), short=False)
         return [DueWebhook._make((*row[:4], Position(*row[4:6]), *row[6:])) for row in rows]
 
     async def changed_since(self, at: int) -> tuple[int, list[StatusChange]]:
@@ -271,7 +274,7 @@ class Webhooks(Part):
 
         None if another secret signs by now: that of the holder was replaced, and it has to be restarted.
         """
-        leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids, now, secret_digest))
+        leased = yield Query(_LEASE.format(ids=marks(ids)), (holder, *ids, now, now, secret_digest))
         found = [webhook_id for (webhook_id,) in leased]
         if not found:
             return []
