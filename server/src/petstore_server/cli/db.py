@@ -155,7 +155,7 @@ def restore(file: Path, yes: bool) -> None:
     fields, message = {"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}."
     if kept is not None:
         fields["kept"] = str(kept)
-        message += f" The previous content is in {kept}. Sessions of the console that are not in the backup have ended."
+        message += f" The previous content is in {kept}. All sessions of the console have ended."
         if opening.was_damaged(kept):
             message += " It was damaged: restart the servers, which accept no change before."
     show_done(fields, message)
