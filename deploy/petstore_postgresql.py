@@ -3,7 +3,7 @@
 
     petstore-postgresql psql
     petstore-postgresql pg_dump --format=custom --schema=petstore > orders.dump
-    petstore-postgresql pg_restore --clean --if-exists --dbname=service=petstore < orders.dump
+    petstore-postgresql pg_restore --single-transaction --dbname=service=petstore < orders.dump
 
 All users of a machine see the arguments of its processes. So the program gets the address of the store as the service
 `petstore` of libpq, in a file without a name, and its password in the environment, which only its user and root can

@@ -350,6 +350,10 @@ SECRET = "s3cr3t %41'\"\\=#é "
 """A password that is right only if nothing decodes, quotes or trims it once too often."""
 
 
+LATER = "CREATE TABLE petstore.later (account_id bigint REFERENCES petstore.accounts)"
+"""What a later release than that of the dump may have added."""
+
+
 def test_no_other_user_sees_the_password_of_postgresql_during_a_backup_and_a_restore(tmp_path: Path) -> None:
     engine = PostgresEngine()
     try:
@@ -373,12 +377,15 @@ def test_no_other_user_sees_the_password_of_postgresql_during_a_backup_and_a_res
         done = tools.back_up()
         assert 0 == done.returncode, done.stderr
         seen += [tools.watch("pg_restore"), tools.watch("psql")]
-        shown = tools.run("petstore-postgresql psql --tuples-only --command='TRUNCATE petstore.orders; SHOW work_mem'")
+        changed = f"TRUNCATE petstore.orders; {LATER}; SHOW work_mem"
+        shown = tools.run(f"petstore-postgresql psql --tuples-only --command='{changed}'")
         assert "4MB" == shown.stdout.split()[-1], shown.stderr
+        [drop] = re.findall(r"^petstore-postgresql psql .*DROP.*$", OPERATING.read_text(), re.MULTILINE)
         [restore] = re.findall(r"^(petstore-postgresql pg_restore .*) < \S+$", OPERATING.read_text(), re.MULTILINE)
         [file] = tools.backups.glob("orders-*.dump")
-        done = tools.run(f"{restore} < {file}")
-        assert (0, "") == (done.returncode, done.stderr)
+        dropped, done = tools.run(drop), tools.run(f"{restore} < {file}")
+        assert (0, 0, "") == (dropped.returncode, done.returncode, done.stderr)
+        assert "later" not in tools.run("petstore-postgresql psql --command='\\dt petstore.*'").stdout
         assert '{"id":1' in petstore(tmp_path / "unused", "orders", "export", "-", **store).stdout
         for each in seen:
             assert "pg_" in each.read_text() or "psql" in each.read_text()
