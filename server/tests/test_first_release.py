@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
+from petstore_server.domain.errors import StatementFailed
 from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order
 from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import opening as postgres_opening
@@ -179,6 +180,14 @@ async def test_an_owner_that_an_import_has_set_is_kept(old: Stores) -> None:
         execute(old, "UPDATE petstore.orders SET account_id = 1 WHERE id = 3")  # after the identifiers were read
         assert (2, 2) == await store.orders._claim(ids, BY.at)
         assert {**OWNERS, 3: "acme"} == await owners(store)
+
+
+async def test_a_store_that_1_0_0_has_restored_is_not_ready(old: Stores) -> None:
+    async with old.opened() as store:
+        await store.check()
+        execute(old, "ALTER TABLE petstore.store DROP COLUMN migration")
+        with pytest.raises(StatementFailed, match="migration"):
+            await store.check()
 
 
 @contextmanager

@@ -163,6 +163,7 @@ _READ = """
         EXISTS (SELECT 1 FROM petstore.keys), backed_up_at, {connections}
     FROM petstore.store WHERE one = 1
 """
-_READ_ORDERS = "SELECT EXISTS (SELECT 1 FROM petstore.orders) FROM petstore.store WHERE one = 1"
+# A store that 1.0.0 has put in the place of this one, by a restore, lacks the column.
+_READ_ORDERS = "SELECT EXISTS (SELECT 1 FROM petstore.orders), migration FROM petstore.store WHERE one = 1"
 # Reads nothing, and fails for a lock or a privilege all the same.
 _READ_OTHERS = "SELECT 1 FROM petstore.pets, petstore.usage_history, petstore.bans WHERE FALSE"
