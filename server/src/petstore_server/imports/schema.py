@@ -177,7 +177,7 @@ class Schema(Generic[T]):
     def _advised(self, error: InvalidField) -> InvalidField:
         """The error, with advice if the field is not one of this kind of record, or has a text that it should not."""
         if isinstance(text := error.value, str) and _is_quoted(error.field, text):
-            return InvalidField(error.field, "is text in quotes", text, Remedy("leave out the quotes"))
+            return InvalidField(error.field, "is text in quotes", text, self._without_quotes(error))
         if error.field == "status" and isinstance(text, str) and not text.strip():
             remedy = Remedy("{}, or give null", (Choice("map_status", "=STATUS"),))
             return InvalidField(error.field, error.problem, text, remedy)
@@ -198,6 +198,11 @@ class Schema(Generic[T]):
         else:
             remedy = choose("ignore_column", name, "to leave it out")
         return InvalidField(error.field, error.problem, remedy=remedy)
+
+    def _without_quotes(self, error: InvalidField) -> Remedy:
+        """What to do about a value in quotes."""
+        own = self._without_number(error) if error.field == "id" and self.kind.has_references else None
+        return Remedy(f"leave out the quotes, or {own.text}", own.choices) if own else Remedy("leave out the quotes")
 
     def _without_number(self, error: InvalidField) -> Remedy | None:
         """What to do about an identifier that is not a number."""
