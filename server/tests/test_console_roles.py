@@ -17,6 +17,7 @@ from petstore_server.domain.errors import ServiceUnavailable, SessionNotFound
 from petstore_server.domain.orders import Order
 from petstore_server.domain.roles import Role
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, token_digest
+from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.store import Store
 from testing.console import START, Browser, Console, finished, upload
 from testing.stores import BY, Stores, add_key, log
@@ -219,6 +220,20 @@ async def test_sessions_have_the_role_of_their_link_and_the_times_of_their_use(s
     with pytest.raises(SessionNotFound):
         await store.sessions.end_one(found[0].id, actor)
     assert [] == await store.sessions.list(START + 2 * SESSION_LIFETIME)
+
+
+@pytest.mark.parametrize("ahead", [0, HOUR, DAY])
+async def test_links_and_sessions_last_no_longer_because_a_clock_was_ahead(ahead: int, store: Store) -> None:
+    """Clocks may differ by an hour."""
+    right, actor = ahead <= HOUR, Actor("operator:ada", START + ahead)
+    for link in ("used", "unused"):
+        await store.sessions.create_link(link, actor)
+    assert await store.sessions.sign_in("used", "token", actor.at)
+    assert right == (await store.sessions.sign_in("unused", "other", START) is not None)
+    assert right == (await store.sessions.find("token", START) is not None)
+    assert right == bool(await store.sessions.list(START))
+    await store.sessions.create_link("next", Actor("operator:ada", START))
+    assert right == (await store.sessions.find("token", actor.at) is not None)
 
 
 async def test_the_end_of_a_session_ends_the_unused_links_of_its_operator(store: Store) -> None:

@@ -10,6 +10,7 @@ TOKEN_BYTES = 20  # the random bytes of a token: 160 bits
 LINK_LIFETIME = 5 * MINUTE  # seconds for which a sign-in link can be used, once
 SESSION_LIFETIME = 12 * HOUR  # seconds without a request after which a session ends
 FORM_LIFETIME = 366 * DAY  # seconds for which a form that was submitted is not done again
+CLOCK_TOLERANCE = HOUR  # seconds by which the clocks of two hosts may differ
 EXTEND_AFTER = 60  # seconds after which a request extends its session again: not every request needs to write
 
 _ID_DIGITS = 12  # hexadecimal: 48 bits, which tell the few sessions of a store apart

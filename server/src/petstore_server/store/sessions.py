@@ -7,6 +7,7 @@ from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import ServiceUnavailable, SessionNotFound
 from petstore_server.domain.roles import Role
 from petstore_server.domain.sessions import (
+    CLOCK_TOLERANCE,
     FORM_LIFETIME,
     LINK_LIFETIME,
     SESSION_LIFETIME,
@@ -23,9 +24,12 @@ _ADD = """
     INSERT INTO petstore.console_sessions (digest, kind, actor, role, began_at, expires_at)
     VALUES (%s, %s, %s, %s, %s, %s)
 """
-_VALID = f"FROM petstore.console_sessions WHERE digest IN {marks(list(Role))} AND kind = %s AND expires_at > %s"
+# One that ends later was made by a clock that was ahead, and has been set back since then.
+_HOLDS = "kind = %s AND expires_at > %s AND expires_at <= %s"
+_VALID = f"FROM petstore.console_sessions WHERE digest IN {marks(list(Role))} AND {_HOLDS}"
+_DELETE_ENDED = "DELETE FROM petstore.console_sessions WHERE expires_at <= %s OR expires_at > %s"
 _SESSION = "digest, actor, role, began_at, expires_at"
-_ALL = f"SELECT {_SESSION} FROM petstore.console_sessions WHERE kind = 'session' AND expires_at > %s"
+_ALL = f"SELECT {_SESSION} FROM petstore.console_sessions WHERE {_HOLDS}"
 _CLAIM = """
     INSERT INTO petstore.console_forms (digest, submitted_at) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING digest
 """
@@ -40,7 +44,7 @@ class Sessions(Part):
     def create_link(self, token: str, actor: Actor, role: Role = Role.ADMIN) -> Work[float]:
         """Allow one sign-in with `token` (TOKEN_BYTES); return its end (Unix seconds). Deletes what has expired too."""
         expires_at = actor.at + LINK_LIFETIME
-        yield Execute("DELETE FROM petstore.console_sessions WHERE expires_at <= %s", (actor.at,))
+        yield Execute(_DELETE_ENDED, _held_session(actor.at)[1:])
         yield Execute(_ADD, (token_digest(token, role), "link", actor.name, str(role), actor.at, expires_at))
         change = Change(None, {"role": str(role), "expires_at": expires_at})
         yield record(actor, "console.create_link", _SUBJECT, change)
@@ -49,7 +53,7 @@ class Sessions(Part):
     @transaction
     def sign_in(self, link: str, session: str, now: float) -> Work[Session | None]:
         """Replace a link by a session, both given by their tokens; None if it is not valid at `now`, or was used."""
-        used = yield Query(f"DELETE {_VALID} RETURNING actor, role", (*_digests(link), "link", now))
+        used = yield Query(f"DELETE {_VALID} RETURNING actor, role", (*_digests(link), *_held_link(now)))
         if not used:
             return None
         actor, role = used[0][0], Role(used[0][1])
@@ -60,7 +64,7 @@ class Sessions(Part):
 
     async def find(self, token: str, now: float) -> Session | None:
         """Find a session and extend it if the store takes changes; None if there is none at `now` (Unix seconds)."""
-        rows = await self._engine.query(f"SELECT {_SESSION} {_VALID}", (*_digests(token), "session", now))
+        rows = await self._engine.query(f"SELECT {_SESSION} {_VALID}", (*_digests(token), *_held_session(now)))
         session = _session(rows[0]) if rows else None
         if session is not None and session.needs_extension(now):
             with suppress(ServiceUnavailable):
@@ -69,7 +73,8 @@ class Sessions(Part):
 
     async def list(self, now: float) -> Sequence[Session]:
         """The sessions that have not ended at `now` (Unix seconds), those that were used last first."""
-        return [_session(row) for row in await self._engine.query(f"{_ALL} ORDER BY expires_at DESC, digest", (now,))]
+        sql = f"{_ALL} ORDER BY expires_at DESC, digest"
+        return [_session(row) for row in await self._engine.query(sql, _held_session(now))]
 
     @transaction
     def _extend(self, digest: bytes, expires_at: float) -> Work[None]:
@@ -104,7 +109,7 @@ class Sessions(Part):
 
         Links of this operator that were not used are invalid from then on.
         """
-        rows = yield Query(_ALL, (actor.at,))
+        rows = yield Query(_ALL, _held_session(actor.at))
         found = one([row for row in rows if session_id(row[0]) == identifier], SessionNotFound, identifier)
         session = _session(found)
         links = "DELETE FROM petstore.console_sessions WHERE digest = %s OR (kind = 'link' AND actor = %s)"
@@ -126,6 +131,16 @@ class Sessions(Part):
         """Record that an operator submitted a form, by its path in the console, that needs another role."""
         fields = {"form": hide_keys(path)[:_MAX_PATH], "role": str(role), "needs": str(needed)}
         yield record(actor, "console.refuse", _SUBJECT, Change(None, fields))
+
+
+def _held_link(now: float) -> tuple[str, float, float]:
+    """The values of _HOLDS for a link at `now` (Unix seconds)."""
+    return "link", now, now + LINK_LIFETIME + CLOCK_TOLERANCE
+
+
+def _held_session(now: float) -> tuple[str, float, float]:
+    """The values of _HOLDS for a session at `now` (Unix seconds)."""
+    return "session", now, now + SESSION_LIFETIME + CLOCK_TOLERANCE
 
 
 def _digests(token: str) -> tuple[bytes, ...]:
