@@ -119,6 +119,8 @@ async def test_a_run_that_gives_no_sign_of_life_was_interrupted(
     execute(each_backend, silence, 4)
     assert "interrupted" == (await store.imports.find("import-1")).state
     assert ["interrupted"] == [run.state for run in (await store.imports.page(5)).imports]
+    execute(each_backend, silence, -86_400)  # by a clock that was ahead
+    assert "interrupted" == (await store.imports.find("import-1")).state
     monkeypatch.setattr(running, "BEAT_SECONDS", 0.01)
     beating = asyncio.create_task(running._beat(store, "import-1"))
     async with asyncio.timeout(PATIENCE):

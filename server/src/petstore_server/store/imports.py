@@ -42,7 +42,7 @@ _UPDATE_ENTRY = 'UPDATE petstore.audit SET "after" = %s WHERE subject = %s AND a
 _BEAT = f"UPDATE petstore.imports SET seen_at = {NOW} WHERE id = %s AND state = 'running'"
 _RUNS = f"""
     SELECT id, kind, file, actor, began_at, seen_at,
-        CASE WHEN state = 'running' AND {NOW} - seen_at > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
+        CASE WHEN state = 'running' AND abs({NOW} - seen_at) > {SILENT_SECONDS} THEN 'interrupted' ELSE state END,
         created, replaced, unchanged, rejected, reasons, error,
         (SELECT count(*) FROM petstore.import_rejects WHERE import_id = imports.id)
     FROM petstore.imports
