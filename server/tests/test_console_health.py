@@ -97,6 +97,18 @@ async def test_the_worst_host_is_shown_and_a_silent_one_named(console: Console, 
     assert "ready: Ready · checked 0 s ago" == await strip(console)
 
 
+async def test_a_clock_that_was_ahead_leaves_no_state_behind(console: Console, browser: Browser) -> None:
+    ahead = console.clock.now + 365 * 86_400
+    gone = HostHealth("web2:8081", "not ready", "the disk is full", ahead, ahead)
+    await console.store.health.save(gone)
+    console.service.detail = DEGRADED
+    console.clock.now += 3600
+    await console.check()
+    console.clock.now -= 3600
+    await console.check()
+    assert "Degraded since 07:33 (0 s)" in await strip(console)
+
+
 async def test_a_service_that_does_not_answer_is_not_shown_as_ready(
     console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ class HealthMonitor:
         if reason.startswith(_DRAINING):  # what it was before is of interest after a restart
             return
         now, before = self._clock(), self._own
-        since = before.since if before is not None and before.state == state else now
+        since = min(before.since, now) if before is not None and before.state == state else now
         self._own = HostHealth(self._host, state, reason, since, now)
 
     async def _check(self) -> None:
@@ -142,7 +142,7 @@ class HealthMonitor:
         before = None if self._remembered else await self._store.health.find(self._host)
         self._remembered = True
         if before is not None and self._own is not None and before.state == self._own.state:
-            self._own = self._own._replace(since=before.since)
+            self._own = self._own._replace(since=min(before.since, self._own.since))
         if self._own is not None:
             self._all = await self._store.health.save(self._own)
 

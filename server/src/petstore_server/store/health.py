@@ -5,7 +5,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.store.engine import Part, transaction
 from petstore_server.store.statements import Execute, Query, Row, Work
 
-_FORGET = "DELETE FROM petstore.health WHERE checked_at < %s"
+_FORGET = "DELETE FROM petstore.health WHERE checked_at NOT BETWEEN %s AND %s"
 _SAVE = """
     INSERT INTO petstore.health (host, state, reason, since, checked_at, stopped) VALUES (%s, %s, %s, %s, %s, %s)
     ON CONFLICT (host) DO UPDATE SET state = excluded.state, reason = excluded.reason, since = excluded.since,
@@ -22,8 +22,11 @@ class HealthStates(Part):
 
     @transaction
     def save(self, health: HostHealth) -> Work[list[HostHealth]]:
-        """Store the state of a host, and return those of all hosts. One that was not checked for a day is forgotten."""
-        yield Execute(_FORGET, (health.checked_at - DAY,))
+        """Store the state of a host, and return those of all hosts.
+
+        One that was not checked for a day is forgotten, also if it was by a clock that was ahead.
+        """
+        yield Execute(_FORGET, (health.checked_at - DAY, health.checked_at + DAY))
         yield Execute(_SAVE, (*health[:-1], int(health.stopped)))
         return [_health(row) for row in (yield Query(f"{_SELECT} ORDER BY host"))]
 
