@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from unittest.mock import AsyncMock
 
 import pytest
@@ -210,6 +211,18 @@ async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_lat
         assert {"listOrders": FIRST, "v1.*": FIRST} == await other.usage.last_used(ids[1])
         assert {"getPet": 1, "listOrders": 2, "v1.*": 2, "v2.*": 1, "v2.getUsage": 1} == await one.usage.users(FIRST)
         assert {"v2.*": 1, "v2.getUsage": 1} == await one.usage.users(FIRST + 2.5 * HOUR)
+
+
+async def test_what_was_used_last_is_right_again_once_a_clock_that_was_ahead_is_set_back(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        [account] = await store.accounts.list()
+        recorder, caller = UsageRecorder(), replace(PRINCIPAL, key_id=key.id, account_id=account.id)
+        for hour in (FIRST + 365 * DAY, FIRST):
+            recorder.decided(caller, "getPet", admitted(hour))
+            await store.usage.save({}, [], recorder.take())
+        assert {"getPet": FIRST, "v1.*": FIRST} == await store.usage.last_used(account.id)
+        assert FIRST == (await store.keys.find(key.id)).last_used_at
 
 
 async def test_the_deprecated_operations_are_those_of_the_contracts() -> None:

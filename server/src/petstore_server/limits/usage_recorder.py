@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.orders import CANCEL
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts, uses_of
 from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
 
@@ -85,7 +86,7 @@ class UsageRecorder:
             (account_id, used): start
             for account_id, start, operation in sorted(counted)
             for used in uses_of(operation)
-            if start > self._uses.get((account_id, used), 0)
+            if not (known := self._uses.get((account_id, used), 0)) - DAY <= start <= known  # as the store has it
         }
         self._uses |= uses
         return Activity(counted, keyless, self._taken(self._keys), uses)

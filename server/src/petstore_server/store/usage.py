@@ -36,6 +36,11 @@ def _added(table: str, names: Sequence[str]) -> str:
     return "DO UPDATE SET " + ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names)
 
 
+def _later(table: str) -> str:
+    """Whether a new `last_hour` takes the place of the stored one: one over a day earlier is of a clock set back."""
+    return f"(excluded.last_hour > {table}.last_hour OR excluded.last_hour < {table}.last_hour - {DAY})"
+
+
 # A restore may have removed an account or a key that a running process still counts: those are skipped. With a join,
 # PostgreSQL might not keep the order of the rows.
 _OF_AN_ACCOUNT = "WHERE (SELECT TRUE FROM petstore.accounts WHERE id = new.account_id)"
@@ -56,7 +61,7 @@ _API_USE = "account_id, used, last_hour"
 _SET_API_USE = f"""
     INSERT INTO petstore.api_use ({_API_USE}) SELECT new.* FROM {_new(_API_USE)} {_OF_AN_ACCOUNT}
     ON CONFLICT (account_id, used) DO UPDATE SET last_hour = excluded.last_hour
-    WHERE excluded.last_hour > api_use.last_hour
+    WHERE {_later("api_use")}
 """
 _ADD_KEYLESS = f"""
     INSERT INTO petstore.keyless_history (seconds, start, {", ".join(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
@@ -65,7 +70,7 @@ _ADD_KEYLESS = f"""
 _SET_KEY_USE = f"""
     INSERT INTO petstore.key_use (key_id, last_hour) SELECT new.* FROM {_new("key_id, last_hour")}
     WHERE (SELECT TRUE FROM petstore.keys WHERE id = new.key_id)
-    ON CONFLICT (key_id) DO UPDATE SET last_hour = excluded.last_hour WHERE excluded.last_hour > key_use.last_hour
+    ON CONFLICT (key_id) DO UPDATE SET last_hour = excluded.last_hour WHERE {_later("key_use")}
 """
 _OLDEST = """
     SELECT min(start) FROM (
