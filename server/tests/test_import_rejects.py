@@ -59,8 +59,10 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
     [
         (
             '{"id":"1001"}',
-            "id '1001' is text in quotes; leave out the quotes, or give --map id=reference instead, if this is the "
-            "shop's own number of the order.",
+            (
+                "id '1001' is text in quotes; leave out the quotes, or give --map id=reference instead, if this is the "
+                "shop's own number of the order."
+            ),
         ),
         ('{"id":1,"petId":"-5"}', "petId '-5' is text in quotes; leave out the quotes."),
         ('{"id":1,"complete":"false"}', "complete 'false' is text in quotes; leave out the quotes."),
