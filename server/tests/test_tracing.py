@@ -24,7 +24,7 @@ from petstore_server.settings import SettingsError, read_settings
 from testing import wire
 from testing.cli import CommandLine
 from testing.deployment import Deployment
-from testing.process import UNLIMITED, new_key, put_orders, serving, serving_as
+from testing.process import UNLIMITED, exchange, new_key, put_orders, serving, serving_as
 from testing.redis_engine import wait_for_redis
 from testing.service import Service, bearer, running
 from testing.subprocesses import PATIENCE, busy, within
@@ -176,6 +176,17 @@ def test_a_request_without_a_trace_begins_one_as_the_sampler_decides(tmp_path: P
         assert not [span for span in requests if span.parent_span_id]
 
 
+def test_a_repeated_traceparent_is_ignored_by_spans_as_by_the_log(tmp_path: Path, collector: Collector) -> None:
+    key, _ = new_key(tmp_path / "store.db")
+    later = f"traceparent: 01-{TRACE}-{PARENT}-01-more"
+    with serving(tmp_path / "store.db", **collector.environ) as server:
+        with server.connect() as connection:
+            exchange(connection, wire.head("GET", ORDERS, "Connection: close", later, later, key=key))
+        assert 0 == server.stop()
+    [span] = [span for span in collector.spans if span.kind == SERVER]
+    assert (b"", True) == (span.parent_span_id, span.trace_id.hex() != TRACE)
+
+
 def test_a_method_that_the_conventions_do_not_know_is_not_in_the_name_of_a_span(
     tmp_path: Path, collector: Collector
 ) -> None:
@@ -302,6 +313,7 @@ INVALID = [
     f"00_{TRACE}_{PARENT}_01",
     f" {SENT}",
     f"{SENT}, {SENT}",
+    f"01-{TRACE}-{PARENT}-01-more, {SENT}",
 ]
 
 

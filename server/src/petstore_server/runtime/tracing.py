@@ -25,6 +25,7 @@ from petstore_server.api.access_log import shown_path
 from petstore_server.api.callers import ClientAddress
 from petstore_server.api.gate import HEALTH
 from petstore_server.api.routes import Routes
+from petstore_server.api.trace_context import parse_traceparent
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.server.messages import Answer, Request
 
@@ -171,8 +172,8 @@ async def _finish(span: Span, work: Coroutine[Any, Any, Answer | None]) -> Answe
 
 
 def _parent(request: Request) -> otel_context.Context:
-    """The context that the request's headers name; an empty one without them."""
-    if b"traceparent" not in request.headers:
+    """The context that the request's headers name; an empty one without a trace that the log would show too."""
+    if parse_traceparent(request.headers.get(b"traceparent")) is None:  # OpenTelemetry also takes some repeated ones
         return otel_context.Context()
     names = ("traceparent", "tracestate")
     carrier = {name: request.headers.get(name.encode(), b"").decode("latin-1") for name in names}
