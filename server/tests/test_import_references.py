@@ -191,6 +191,21 @@ async def test_a_number_that_was_given_to_an_order_of_the_file_is_not_that_of_a_
     assert {1: 1, 3: 5} == found if rows == 1 else {1: 6, 2: 1, 3: 5} == found
 
 
+@pytest.mark.parametrize("first", ["named", "numbered"])
+async def test_an_order_that_a_file_names_by_number_and_by_reference_is_that_of_the_first_row(
+    shop: Store, first: str
+) -> None:
+    """Each import replaced it twice, or the second one replaced it by the row that the first one had rejected."""
+    named = '{"reference":"D","account":"acme","quantity":1}\n'
+    numbered = '{"id":26,"reference":"D","account":"acme","quantity":5}\n'
+    content, quantity = (named + numbered, 1) if first == "named" else (numbered + named, 5)
+    for outcome in ("created", "unchanged"):
+        run = await imported(shop, content)
+        assert (1, 1) == (run.counts[outcome], run.counts["rejected"])
+        assert next(run.rejects.summary()).startswith("line 2: The order is also in an earlier line;")
+        assert [Order(26, quantity=quantity, reference="D", account="acme")] == await orders_of(shop)
+
+
 async def test_new_orders_get_numbers_of_the_service_where_these_are_kept_apart(shop: Store) -> None:
     shop.orders.first_assigned = 1_000
     await imported(shop, "id,reference\n1,A\n,B\n2,C\n,D\n", options=CSV)

@@ -73,13 +73,12 @@ class OrderImport:
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
             without_id = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
             unassigned = sorted(without_id.difference(ambiguous))
-            repeated = {*repeated}.difference(ambiguous)
         rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
         if unassigned:
-            known = {order.id for order in orders}
             orders = yield from self._with_new_ids(orders, unassigned)
-            repeated = {*repeated, *(place for place in unassigned if orders[place].id in known)}
+        if by_reference:  # the same order may be named by its identifier and by its reference
+            repeated = {*repeated, *_again(orders)}.difference(ambiguous)
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
         found = NO_KEYS
@@ -245,6 +244,12 @@ class _Batch:
         if order.account not in self.owners or order.reference is None:
             return None
         return self.owners[order.account], order.reference
+
+
+def _again(orders: Sequence[Order]) -> Collection[int]:
+    """The places of orders with an identifier that an earlier one has."""
+    first = {order.id: place for place, order in reversed([*enumerate(orders)])}
+    return [place for place, order in enumerate(orders) if first[order.id] != place]
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
