@@ -206,6 +206,17 @@ async def test_an_order_that_a_file_names_by_number_and_by_reference_is_that_of_
         assert [Order(26, quantity=quantity, reference="D", account="acme")] == await orders_of(shop)
 
 
+async def test_a_dry_run_gives_no_new_order_the_number_of_a_stored_one(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", 1)
+    await shop.orders.import_batch([Order(1), Order(9)], "import-1", BY)
+    content = "id,reference,quantity\n,A,1\n1,,2\n"
+    async with scratch_store() as scratch:
+        found = [(await imported(shop, content, target, CSV)).counts for target in (scratch, None)]
+    assert [{"created": 1, "unchanged": 0, "replaced": 1, "rejected": 0}] * 2 == found
+
+
 async def test_new_orders_get_numbers_of_the_service_where_these_are_kept_apart(shop: Store) -> None:
     shop.orders.first_assigned = 1_000
     await imported(shop, "id,reference\n1,A\n,B\n2,C\n,D\n", options=CSV)

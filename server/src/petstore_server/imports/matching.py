@@ -107,8 +107,14 @@ class DryRun(Generic[T]):
             await part(self.scratch).import_batch(found, import_id="copied", actor=actor)
 
     async def copy_named(self, records: list[Any], actor: Actor) -> None:
-        """Copy all orders with the references of records that have only these, unless they were copied before."""
-        await self._copy_orders(records, await self._store.orders.with_references(_names(records)), actor)
+        """Copy all orders with the references of records that have only these, unless they were copied before.
+
+        Also the last order, so that new ones get numbers after it, none of which a later row may have.
+        """
+        orders = self._store.orders
+        found = await orders.with_references(_names(records))
+        last = await orders.find_many([await orders.last_identifier()])
+        await self._copy_orders(records, [*found, *_without(found, last)], actor)
 
     async def _copy_orders(self, records: Iterable[Any], orders: Sequence[Order], actor: Actor) -> None:
         """Copy these orders, unless they were copied before, and the accounts that they and the records name."""
