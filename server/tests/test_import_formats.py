@@ -195,6 +195,8 @@ FLAGGED = ReadOptions(
     "csv", columns=(("quantity", "shipped"), ("complete", "cancelled")), statuses=(("", "shipped"),), account="zoo"
 )
 
+OTHERS = ReadOptions("csv", statuses=(("*", "shipped"),))
+
 
 CELL = st.one_of(
     INT64.map(str),
@@ -209,11 +211,12 @@ CELL = st.one_of(
 @given(
     st.lists(st.lists(CELL, min_size=5, max_size=8).map(",".join), max_size=8),
     st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from([ReadOptions("csv"), FLAGGED]),
+    st.sampled_from([ReadOptions("csv"), FLAGGED, OTHERS]),
 )
 @example(["1,-0,1,,,,"], "\n", ReadOptions("csv"))
 @example(['"1,2",1,1,,,,'], "\n", ReadOptions("csv"))
 @example(["1,2,x,,,,", "2,2,,,no,,", "3,2,,,,pending,"], "\n", FLAGGED)
+@example(["1,,,,, ,"], "\n", OTHERS)
 def test_reading_csv_in_bulk_finds_what_reading_row_by_row_finds(
     rows: list[str], end: str, options: ReadOptions
 ) -> None:
@@ -241,12 +244,16 @@ OBJECT = st.lists(st.tuples(NAME, VALUE), max_size=7).map(
 @pytest.mark.parametrize(
     ("file_format", "join"), [("jsonl", "\n".join), ("json", lambda elements: f"[{','.join(elements)}]")]
 )
-@given(elements=st.lists(OBJECT | ANY_ORDER.map(lambda order: json.dumps(order.fields())), max_size=8))
+@given(
+    elements=st.lists(OBJECT | ANY_ORDER.map(lambda order: json.dumps(order.fields())), min_size=1, max_size=8),
+    account=st.sampled_from([None, "zoo"]),
+)
+@example(elements=['{"id":1,"account":""}'], account="zoo")
 def test_reading_json_in_bulk_finds_what_reading_row_by_row_finds(
-    file_format: str, join: Callable[[list[str]], str], elements: list[str]
+    file_format: str, join: Callable[[list[str]], str], elements: list[str], account: str | None
 ) -> None:
-    content = join(elements).encode()
-    assert row_by_row(content, file_format) == read(content, file_format)
+    content, options = join(elements).encode(), ReadOptions(file_format, account=account)
+    assert row_by_row(content, options) == read(content, options)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
     if not schema.options.keep_markers and not MARKERS.isdisjoint(checked_references):
         raise ValueError("a reference may say that there is none")
     default = schema.options.account
-    owners = list(accounts) if default is None else [name or default for name in accounts]
+    owners = list(accounts) if default is None else [default if name is None else name for name in accounts]
     for name in {*owners} - {None}:
         check_account(str(name))
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
@@ -142,7 +142,7 @@ def _ship_dates(texts: Iterable[str | None], convert: Callable[[str], str]) -> I
 
 def _distinct(convert: Cell, texts: Sequence[str]) -> list[Any]:
     """The values of cells of which few differ."""
-    table = {text: convert(text) if text else None for text in set(texts)}
+    table = {text: convert(text) if text.strip() else None for text in set(texts)}
     return [table[text] for text in texts]
 
 
