@@ -256,6 +256,18 @@ def test_reading_json_in_bulk_finds_what_reading_row_by_row_finds(
     assert row_by_row(content, options) == read(content, options)
 
 
+@pytest.mark.parametrize("name", ["orders.json", "orders.jsonl"])
+@pytest.mark.parametrize("record", [b'{"id":1,"reference":"\xfc"}', b'{"id":1,"gr\xfc\xdfe":1}'])
+def test_a_first_record_that_is_not_utf8_is_a_rejected_row(name: str, record: bytes) -> None:
+    """It ended the import with an internal error."""
+    file_format, others = name.rpartition(".")[2], b'{"id":2}'
+    content = record + b"\n" + others if file_format == "jsonl" else b"[" + record + b"," + others + b"]"
+    found = read(content, file_format)
+    assert ([Order(2)], [files.NOT_UTF8]) == (found.orders, [each.faults[0] for each in found.rejects])
+    with pytest.raises(UnreadableFile, match="does not begin with"):
+        read(b'{"\xfc":[' + record + b"]}", "json")
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -58,7 +58,7 @@ def refuse_rejects(names: Collection[str], noun: str) -> None:
 
 def _require_records(first: _Element, schema: Schema[Any]) -> None:
     """Raise UnreadableFile if the first record of the file is a rejected row of an import."""
-    with suppress(msgspec.MsgspecError, RecursionError):  # which is a fault of the row
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # which is a fault of the row
         refuse_rejects(_decode(first), schema.kind.noun)
 
 
@@ -157,7 +157,7 @@ def _other_form(data: bytearray) -> UnreadableFile:
     problem = "The file is not a JSON array: it does not begin with '['."
     try:
         document = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return UnreadableFile(problem, choose("format", "jsonl" if data.lstrip().startswith(b"{") else "csv"))
     tables = (name for name, value in document.items() if bytes(value).startswith(b"["))
     if "id" not in document and (table := next(tables, None)):
