@@ -10,6 +10,7 @@ import pytest
 from petstore_server.cli import importing
 from petstore_server.cli.importing import phrased
 from petstore_server.domain.imports import MAX_KEPT_REJECTS
+from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
 from petstore_server.imports import rejects as rejects_module
@@ -52,6 +53,13 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
         outcome = str(error)
     rejected, refused = (0, 1), "The file is not an array of records: it is nested too deeply."
     assert outcome in ((rejected,) if depth < 900 else (rejected, refused))  # it depends on the version of Python
+
+
+@pytest.mark.parametrize("status", ["5", "false", "[]"])
+def test_a_status_in_json_that_is_no_text_is_rejected_whatever_empty_ones_mean(status: str) -> None:
+    options = ReadOptions("jsonl", statuses=(("", "shipped"),), columns=(("at", "cancelled"),))
+    found = read(f'{{"id":1,"status":{status},"at":"2026"}}\n{{"id":2,"status":null}}'.encode(), options)
+    assert ([Order(2, status=Status.SHIPPED)], ["status"]) == (found.orders, [each.column for each in found.rejects])
 
 
 @pytest.mark.parametrize(

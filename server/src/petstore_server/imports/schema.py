@@ -142,6 +142,8 @@ class Schema(Generic[T]):
         named = [name for name in self.kind.flags if self.renames and name in fields]
         flags = {name: str(is_filled(fields[name])) for name in named}
         read, faults = self.read_cells(texts | flags)
+        if type(fields.get("status")) not in (str, type(None)):  # which is a fault, whatever else gives the status
+            read.pop("status", None)
         wrong = {fault.field for fault in faults} | flags.keys()
         return {name: value for name, value in fields.items() if name not in wrong} | read, faults
 
