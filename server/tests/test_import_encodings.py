@@ -131,7 +131,7 @@ def test_a_file_in_utf8_that_is_read_in_another_encoding_is_noticed(
     assert is_utf8 is source.is_utf8
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 @pytest.mark.parametrize("content", ["Orders\nid,reference\n1,€\n", "1,5,1\n", '{"orders":[\n{"id":1}]}\n'])
 def test_the_step_for_a_file_works_whatever_its_encoding_and_line_ends(

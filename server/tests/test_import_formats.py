@@ -176,7 +176,7 @@ def test_an_array_is_refused_or_each_element_is_a_row_or_a_reject(text: str) -> 
 def test_rows_are_read_alike_however_they_are_divided_into_blocks(
     text: str, rows: int, size: int, file_format: str
 ) -> None:
-    content = f"id,petId\n{text}".encode()
+    content = f"{'id,petId' if file_format == 'csv' else '{}'}\n{text}".encode()
     whole = read(content, file_format)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK_ROWS", rows)
@@ -269,6 +269,27 @@ def test_a_first_record_that_is_not_utf8_is_a_rejected_row(name: str, record: by
 
 
 @pytest.mark.parametrize(
+    ("file_format", "content", "message"),
+    [
+        ("jsonl", '[\n{"id":1},\n{"id":2}\n]\n', "not JSON Lines: it begins with '['.; --format json"),
+        ("jsonl", ' [{"id":1}]', "not JSON Lines: it begins with '['.; --format json"),
+        ("jsonl", "\nid,petId\n1,2\n", "not JSON Lines: no line begins with '{'.; --format csv"),
+        ("csv", '{"id":1}\n{"id":2}\n', "JSON, not CSV.; --format jsonl"),
+        ("csv", '{\r\n "id":1,\r\n "petId":2\r\n}', "JSON, not CSV.; --format jsonl"),
+        ("csv", '[{"id":1},{"id":2}]', "JSON, not CSV.; --format json"),
+        ("csv", '[\n  {"id":1, "petId":2},\n{"id":2}]', "JSON, not CSV.; --format json"),
+    ],
+)
+def test_a_file_under_the_name_of_another_format_leads_to_its_own(file_format: str, content: str, message: str) -> None:
+    with pytest.raises(UnreadableFile) as refused:
+        read(content.encode(), file_format)
+    [choice] = refused.value.remedy.choices if refused.value.remedy else ()
+    assert f"The file is {message}" == f"{refused.value.message}; --{choice.name} {choice.value}"
+    found = read(f'xx\n{{"id":1}}\n{content}'.encode(), "jsonl")
+    assert Order(1) in found.orders, "a first line that is damaged is a rejected row"
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         ['{"id":1},{"id":2}'],
@@ -314,6 +335,23 @@ def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes, count:
         found = sum(len(batch.records) + len(batch.rejects) for batch in batches(stream, ReadOptions(file_format)))
         assert peak() < 2_200_000, "all records and rejects together have 2.7 MB and more"
     assert found >= count
+
+
+@pytest.mark.parametrize(
+    ("begin", "reason"),
+    [
+        (b"7z\xbc\xaf\x27\x1c\0\4", "a 7z archive; unpack it, or pipe it: 7z e -so FILE"),
+        (b"Rar!\x1a\7\1\0", "a RAR archive; unpack it, or pipe it: unrar p -inul FILE"),
+        (b"orders.csv".ljust(257, b"\0") + b"ustar\0" + b"00", "a tar archive; unpack it, or pipe it: tar -xOf FILE"),
+        (b"SQLite format 3\0\x10\0", "an SQLite database; export the orders as CSV"),
+        (b"PAR1\x15\4", "a Parquet file; export the orders as CSV"),
+    ],
+)
+def test_a_file_that_is_no_text_gets_a_step_of_its_own(cli: CommandLine, begin: bytes, reason: str) -> None:
+    """The advice was another encoding."""
+    for name in ("-", "--format=csv -"):
+        refused = cli("orders", "import", *name.split(), stdin=begin + b"\x80" * 300)
+        assert (1, True) == (refused.code, f"The file is {reason}" in refused.err)
 
 
 def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,8 +98,10 @@ def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
 
 
 def _steps(source: Source, noun: str) -> Mapping[str, str]:
-    """The steps for a file: most programs that read lines know neither UTF-16 nor lines that end with CR."""
+    """The steps for a file: most programs know neither UTF-16, nor a byte order mark, nor lines that end with CR."""
     file = f"<(iconv -f {source.encoding} -t utf-8 FILE)" if source.encoding else "FILE"
+    if source.has_utf8_mark:
+        file = "<(tail -c +4 FILE)"
     if source.has_cr_lines:
         file = rf"<(cat {file} | tr '\r' '\n')"
     command = f"petstore {noun}s import"

@@ -24,6 +24,7 @@ _MAX_SHOWN = 50  # characters of a name
 _MAX_TITLES = 20  # lines above a header
 _LIKE_A_HEADER = 2  # fields that a line names
 _IS_VALUE = re.compile(r"-?\d+|\d{4}-\d{2}-\d{2}.*", re.ASCII)
+_JSON = re.compile(rb"\s*(?:(\[)\s*(?:\{.*)?|\{\s*(?:\".*)?)", re.DOTALL)  # a first line of it
 _CARRIAGE_RETURN = (
     "has a carriage return (CR) outside of quotes that is not followed by a line feed (LF); remove it, or end each "
     "line with LF or CRLF"
@@ -237,6 +238,8 @@ def _explained(
     error: UnreadableFile, block: Block, at: int, cells: list[str] | str, schema: Schema[Any]
 ) -> UnreadableFile:
     """The error, or a better one if another line is the header, or no line is."""
+    if match := _JSON.fullmatch(block.lines[at]):
+        return UnreadableFile("The file is JSON, not CSV.", choose("format", "json" if match[1] else "jsonl"))
     for below in range(at + 1, min(at + _MAX_TITLES, len(block.lines))):
         names = _split(block, below, _delimiter(block, below, schema))[1]
         if not isinstance(names, str) and schema.count_fields(names) >= _LIKE_A_HEADER:

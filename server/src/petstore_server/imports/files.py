@@ -47,10 +47,15 @@ _OTHER_FILES = {
     b"BZh": ("compressed with bzip2", choose("unpacked", "bzcat")),
     b"\xfd7zXZ\0": ("compressed with xz", choose("unpacked", "xzcat")),
     b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", choose("unpacked", "zstdcat")),
+    b"7z\xbc\xaf": ("a 7z archive", choose("unpacked", "7z e -so")),
+    b"Rar!": ("a RAR archive", choose("unpacked", "unrar p -inul")),
+    b"SQLite format 3\0": ("an SQLite database", _EXPORT),
+    b"PAR1": ("a Parquet file", _EXPORT),
     b"%PDF": ("a PDF document", _EXPORT),
     b"\x89PNG": ("a picture", _EXPORT),
     b"\xff\xd8\xff": ("a picture", _EXPORT),
 }
+_IN_TAR = slice(257, 262)  # where an archive has its mark
 _ZIP, _ZIPPED_TEXT = b"PK\x03\x04", re.compile(rb"\.(csv|tsv|txt|jsonl?|ndjson)$", re.IGNORECASE)
 _FROM_MARKUP = Remedy("open it in a spreadsheet program, and save the sheet as CSV in UTF-8")
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
@@ -84,6 +89,7 @@ class Source:
         self.size = size
         self.position = 0
         self.encoding: str | None = None  # UTF-16 or UTF-32, as iconv names it, if the text is in that
+        self.has_utf8_mark = False  # whether a byte order mark of UTF-8 is before the text
         self.has_cr_lines = False  # whether lines end with CR
         self.is_utf8 = False  # valid UTF-8 with other characters than ASCII, although another encoding was given
 
@@ -97,7 +103,7 @@ class Source:
         raw = self._chunks()
         if encoding is not None and codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
             raw = self._compared(raw)
-        chunks, self.encoding = _as_utf8(raw, encoding)
+        chunks, self.encoding, self.has_utf8_mark = _as_utf8(raw, encoding)
         for chunk in chunks:
             self._begin += chunk
             if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
@@ -228,8 +234,11 @@ def _ends_line(text: bytes) -> bool:
     return b"\n" in text or b"\r" in text[:-1]
 
 
-def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> tuple[Iterator[bytes], str | None]:
-    """The text without its byte order mark; and UTF-16 or UTF-32 as iconv names it, if the text was in that."""
+def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> tuple[Iterator[bytes], str | None, bool]:
+    """The text without its byte order mark.
+
+    Also UTF-16 or UTF-32 as iconv names it, if the text was in that, and whether it had the mark of UTF-8.
+    """
     begin = b""
     for chunk in chunks:
         begin += chunk
@@ -242,13 +251,15 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> tuple[Iterator[by
     name = _MARKS[mark] if mark else _unmarked(begin, encoding)
     chunks = chain([begin[len(mark) :]], chunks)
     if name is None:
-        return chunks, None
+        return chunks, None, bool(mark)
     order = "" if mark else name[-2:]  # iconv takes it from a mark, which it leaves out then
-    return _decoded(chunks, name), f"{name[:6]}{order}" if name in _BY_ZERO_BYTES.values() else None
+    return _decoded(chunks, name), f"{name[:6]}{order}" if name in _BY_ZERO_BYTES.values() else None, False
 
 
 def _other_kind(begin: bytes) -> tuple[str, Remedy] | None:
     """What a file is that is not text, and what to do with it."""
+    if begin[_IN_TAR] == b"ustar":
+        return "a tar archive", choose("unpacked", "tar -xOf")
     if not begin.startswith(_ZIP):
         return next((found for mark, found in _OTHER_FILES.items() if begin.startswith(mark)), None)
     first = begin[30 : 30 + int.from_bytes(begin[26:28], "little")]  # the name of the first file in it

@@ -43,10 +43,19 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
                 problem = "The file has records over several lines; JSON Lines has one record per line."
                 raise UnreadableFile(problem, choose("one_per_line"))
             if first:
+                _require_lines(raws)
                 _require_records(raws[0], schema)
             first = False
             lines = block.numbers()
             yield FilePart(json_orders(raws, schema), partial(_rows, raws, lines), lines)
+
+
+def _require_lines(raws: Sequence[bytes]) -> None:
+    """Raise UnreadableFile if these, the first lines of the file, are those of another format."""
+    if raws[0].lstrip().startswith(b"["):
+        raise UnreadableFile("The file is not JSON Lines: it begins with '['.", choose("format", "json"))
+    if not any(raw.lstrip().startswith(b"{") for raw in raws):
+        raise UnreadableFile("The file is not JSON Lines: no line begins with '{'.", choose("format", "csv"))
 
 
 def refuse_rejects(names: Collection[str], noun: str) -> None:
