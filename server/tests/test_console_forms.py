@@ -13,12 +13,12 @@ from starlette.requests import Request
 
 from petstore_server.console import visit
 from petstore_server.console.routes import needed_role
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan, edit, set_plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit, set_plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
-from petstore_server.domain.orders import Order
+from petstore_server.domain.orders import Order, correct
 from petstore_server.domain.roles import Role
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
@@ -274,3 +274,54 @@ async def test_of_two_edits_of_one_field_the_second_sees_the_first_and_loses_no_
     await browser.submit("/accounts/zoo/details", again, 200)
     account = await console.store.accounts.find("zoo")
     assert ("ann@zoo.example", "my long note", Plan.PRO) == (account.contact, account.note, account.plan)
+
+
+async def test_a_form_that_is_shown_again_does_not_undo_what_it_does_not_change(
+    console: Console, browser: Browser
+) -> None:
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/details") | {"contact": "ann@zoo.example"}
+    await console.store.accounts.change("zoo", edit("bob@zoo.example", "bob was first"), BOB)
+    await browser.submit("/accounts/zoo/details", typed, 409)
+    assert [("details-contact", CHANGED.format("contact is “bob@zoo.example”"))] == browser.problems
+    again = form(browser, "/accounts/zoo/details")
+    assert ("ann@zoo.example", "bob was first") == (again["contact"], again["note"])
+    await browser.submit("/accounts/zoo/details", again)
+    account = await console.store.accounts.find("zoo")
+    assert ("ann@zoo.example", "bob was first") == (account.contact, account.note)
+    await console.store.orders.import_batch([Order(1, 7, 2)], "import:1", BOB)
+    await browser.get("/orders/1")
+    typed = form(browser, "/orders/1/edit") | {"quantity": "3"}
+    await console.store.orders.change(1, correct({"quantity": 4, "reference": "R 1"}), BOB)
+    await browser.submit("/orders/1/edit", typed, 409)
+    await browser.submit("/orders/1/edit", form(browser, "/orders/1/edit"))
+    assert Order(1, 7, 3, reference="R 1") == await console.store.orders.find(1)
+
+
+@pytest.mark.parametrize("way", ["wrong input", "session ended"])
+async def test_a_form_that_is_shown_again_still_notices_what_was_changed_meanwhile(
+    way: str, console: Console, browser: Browser
+) -> None:
+    await console.store.orders.import_batch([Order(1, 7, 2)], "import:1", BOB)
+    for path, action, mine, wrong, change in (
+        ("/accounts/zoo", "/plan", {"plan": "business"}, {"per_day": "x"}, set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO])),
+        ("/accounts/zoo", "/orders", {"orders": "own"}, {"orders": "x"}, edit(None, None, VisibleOrders.OWN)),
+        ("/accounts/zoo", "/details", {"note": "mine"}, {"contact": "\x7f"}, edit(None, "bob's")),
+        ("/orders/1", "/edit", {"quantity": "3"}, {"petId": "x"}, correct({"quantity": 4, "reference": "R 1"})),
+    ):
+        await browser.get(path)
+        typed = form(browser, path + action) | mine
+        changes: Any = console.store.orders if action == "/edit" else console.store.accounts
+        await changes.change(1 if action == "/edit" else "zoo", change, BOB)
+        if way == "wrong input":
+            await browser.submit(path + action, typed | wrong, 400)
+        else:
+            await console.store.sessions.end_all(BOB)
+            await browser.submit(path + action, typed, 401)
+            await browser.sign_in()
+            await browser.get(path)
+        again = form(browser, path + action) | {name: typed.get(name, "") for name in wrong} | mine
+        page = await browser.submit(path + action, again, 409)
+        assert "This was changed meanwhile, so nothing was done." in page, action
+    assert Order(1, 7, 4, reference="R 1") == await console.store.orders.find(1)
+    assert ("bob's", Plan.PRO) == ((zoo := await console.store.accounts.find("zoo")).note, zoo.plan)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -41,6 +41,10 @@ class Form:
 
     def __getitem__(self, name: str) -> str:
         return self.values[name]
+
+    def continue_from(self, seen: str, now: Mapping[str, str], mine: Collection[str]) -> None:
+        """Let the form change another version: the fields that it does not change have their values of now."""
+        self.values |= {"seen": seen, **{name: value for name, value in now.items() if name not in mine}}
 
     def all(self, name: str) -> list[str]:
         """All values of a field that may occur several times."""

@@ -232,7 +232,7 @@ class Visit:
         with suppress(RefusedRequest, InvalidInput, ServiceUnavailable):
             form = self._form or await self._read_form()
             if self._claimed or await self.store.sessions.find_form(self._digest(form.content)) is None:
-                fields = [(name, value) for name, value in form.fields if name not in ("form_token", "here", "seen")]
+                fields = [(name, value) for name, value in form.fields if name not in ("form_token", "here")]
                 content = msgspec.json.encode([self._path, fields])
                 if len(content) <= _MAX_KEPT and not any(holds_key(value) for _, value in fields):
                     self._to_keep = security.signed(await self.require(self.store.epoch()), content)

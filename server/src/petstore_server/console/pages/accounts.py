@@ -17,7 +17,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Status
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed
+from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed, version
 from petstore_server.domain.usage import DEPRECATED, Granularity, UsageCounts
 from petstore_server.domain.webhooks import Webhook
 from petstore_server.operations.accounts import create_account, report_windows
@@ -190,7 +190,9 @@ async def change_plan(visit: Visit) -> Response:
     try:
         return await _change(visit, form, rules.set_plan(plan, limits), done, _PLAN_FIELDS)
     except ChangedMeanwhile:
-        form.errors["plan"] = changed_meanwhile("plan", (await _account(visit)).plan)
+        account = await _account(visit)
+        form.continue_from(version(account), {}, ())
+        form.errors["plan"] = changed_meanwhile("plan", account.plan)
         return await show(visit, plan_form=form, status=409)
 
 
@@ -204,7 +206,9 @@ async def change_orders(visit: Visit) -> Response:
     try:
         return await _change(visit, form, rules.edit(None, None, orders), done, ("orders",))
     except ChangedMeanwhile:
-        form.errors["orders"] = changed_meanwhile("choice", (await _account(visit)).orders)
+        account = await _account(visit)
+        form.continue_from(version(account), {}, ())
+        form.errors["orders"] = changed_meanwhile("choice", account.orders)
         return await show(visit, orders_form=form, status=409)
 
 
@@ -222,6 +226,7 @@ async def edit(visit: Visit) -> Response:
         account = await _account(visit)
         now, names = account.fields(), fields_changed_since(form["seen"], account) & mine
         form.errors |= {name: changed_meanwhile(name, now[name]) for name in names}
+        form.continue_from(version(account), {"contact": account.contact, "note": account.note}, mine)
         return await show(visit, details_form=form, status=409)
 
 

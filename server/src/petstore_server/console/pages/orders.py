@@ -17,7 +17,7 @@ from petstore_server.domain import orders as transitions
 from petstore_server.domain.lists import NO_OWNER, Filters, MatchCount, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import Order, Status, TrackedOrder, check_reference, is_int64, parse_order_id
 from petstore_server.domain.timestamps import file_stamp, format_timestamp, microseconds
-from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed
+from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed, version
 from petstore_server.operations import orders as use_cases
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_entries
@@ -124,8 +124,10 @@ async def edit(visit: Visit) -> Response:
         await visit.store.orders.change(order_id, unless_changed(corrections, form["seen"], mine), visit.actor)
     except errors.ChangedMeanwhile:
         now = await visit.require(visit.store.orders.find(order_id))
+        texts = dict(_as_typed(now))
         for name in fields_changed_since(form["seen"], now) & mine:
-            form.errors[name] = changed_meanwhile("value", dict(_as_typed(now))[name])
+            form.errors[name] = changed_meanwhile("value", texts[name])
+        form.continue_from(version(now), texts, mine)
         return await show(visit, 409, form)
     except errors.ReferenceInUse as error:
         form.errors["reference"] = error.message
