@@ -18,7 +18,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
-from petstore_server.domain.orders import Order, correct
+from petstore_server.domain.orders import CANCEL, Order, correct
 from petstore_server.domain.roles import Role
 from testing.console import HOST, START, Browser, Console, running_console
 from testing.stores import Stores, add_key, log
@@ -171,6 +171,37 @@ async def test_what_was_typed_waits_for_a_role_that_has_the_form(console: Consol
         assert shown == ("What you had typed" in await browser.get("/accounts/zoo"))
 
 
+async def test_what_was_typed_waits_until_its_own_form_is_submitted(console: Console, browser: Browser) -> None:
+    await browser.get("/accounts/zoo")
+    typed = form(browser, "/accounts/zoo/details") | {"note": "typed"}
+    search, pause = form(browser, "/search") | {"q": "zoo"}, {"form_token": browser.form_token}
+    await console.store.sessions.end_all(BOB)
+    await browser.submit("/accounts/zoo/details", typed, 401)
+    for path, other in (("/search", search), ("/keys/key_one/unban", pause)):
+        assert "what you typed is kept" not in await browser.submit(path, other, 401)
+    await browser.sign_in()
+    await browser.submit("/search", {"q": "zoo"})
+    assert "What you had typed" in await browser.get("/accounts/zoo")
+    await console.store.accounts.close_account("zoo", BOB)
+    assert "What you had typed" not in await browser.get("/accounts/zoo"), "it has no form any more"
+    await browser.submit("/sign-out")
+    assert not [name for name in browser.http.cookies if "kept" in name]
+
+
+async def test_no_corrections_are_announced_of_an_order_that_is_cancelled_by_now(
+    console: Console, browser: Browser
+) -> None:
+    await console.store.orders.import_batch([Order(1, 7, reference="R 1")], "import:1", BOB)
+    await browser.get("/orders/1")
+    typed = form(browser, "/orders/1/edit") | {"quantity": "3"}
+    await console.store.sessions.end_all(BOB)
+    await browser.submit("/orders/1/edit", typed, 401)
+    await console.store.orders.change(1, CANCEL, BOB)
+    await browser.sign_in()
+    assert "What you had typed" not in await browser.get("/orders/1")
+    assert "Corrected order 1." in await browser.submit("/orders/1/edit", form(browser, "/orders/1/edit"))
+
+
 async def test_a_form_of_an_earlier_session_is_shown_again_too(browser: Browser) -> None:
     await browser.get("/accounts")
     typed = form(browser, "/accounts") | {"name": "Café & Söhne", "plan": "pro", "note": "new"}
@@ -220,11 +251,12 @@ async def test_what_was_done_is_not_offered_again_after_signing_in(console: Cons
 
 
 async def test_no_key_and_nothing_long_is_kept_in_the_browser(console: Console, browser: Browser) -> None:
-    key, longest = new_key(Environment.PRODUCTION, lambda _: 1), "x" * (2500 - len('["/search",[["q",""]]]'))
+    key, longest = new_key(Environment.PRODUCTION, lambda _: 1), "x" * (2500 - len('["/accounts",[["note",""]]]'))
     for text, kept in ((key, 0), (f"x {key}", 0), (f"{longest}x", 0), (longest, 1)):
         await browser.sign_in()
         await console.store.sessions.end_all(BOB)
-        response = await browser.http.post("/console/search", data=form(browser, "/search") | {"q": text})
+        typed = {"form_token": browser.form_token, "note": text}
+        response = await browser.http.post("/console/accounts", data=typed)
         assert 1 + kept == response.headers["set-cookie"].count("Max-Age=3600; Path=/console; SameSite=lax")
         assert kept == len([name for name in browser.http.cookies if "kept" in name])
 

@@ -253,6 +253,23 @@ async def test_choices_say_how_to_read_a_file(console: Console, browser: Browser
     assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
 
 
+async def test_the_choices_of_a_session_that_ended_are_shown_again(console: Console, browser: Browser) -> None:
+    path = await checked(browser, b"no,amount,state\n1,2,sent\n", "orders.csv")
+    chosen = {"column-0": "id", "column-1": "quantity", "column-2": "status", "zone": "UTC", "update_only": "yes"}
+    await browser.get(path)
+    typed = {**chosen, "form_token": browser.form_token, "here": path}
+    await console.store.sessions.end_all(BY)
+    assert "what you typed is kept" in await browser.submit(f"{path}/check", typed, 401)
+    await browser.sign_in()
+    assert "What you had typed is in the form below again." in await browser.get(path)
+    selected = re.findall(r'<select[^>]* name="(column-\d)"[^>]*>.*?value="(\w+)" selected', browser.page)
+    assert {name: target for name, target in chosen.items() if "column" in name} == dict(selected)
+    assert re.search(r'name="zone"[^>]* value="UTC"', browser.page)
+    assert 'name="update_only" value="yes" checked' in browser.page
+    await check(browser, path, chosen)
+    assert "What you had typed" not in await browser.get(path)
+
+
 async def test_a_wrong_choice_is_explained_and_kept(uploads_folder: Path, browser: Browser) -> None:
     wrong = "'utf-99' is not an encoding of text files; give one such as windows-1252, iso-8859-1"
     assert f"There is a problem {wrong}" in await upload(browser, GOOD, 400, "orders.jsonl", encoding="utf-99")

@@ -245,3 +245,18 @@ async def test_without_the_secret_webhooks_are_shown_and_no_button_needs_it(cons
     assert ["Pause", "Delete", "Replay"] == re.findall(BUTTONS, browser.page)
     page = await browser.submit("/webhooks/wh_1/ping", {}, 503)
     assert "Webhooks are off: PETSTORE_WEBHOOK_SECRET is not set." in page
+
+
+async def test_a_replay_of_a_session_that_ended_is_shown_again_while_it_is_possible(
+    console: Console, browser: Browser
+) -> None:
+    webhook = await add_webhook(console)
+    await browser.get(f"/webhooks/{webhook}")
+    typed = {"form_token": browser.form_token, "since": "36h"}
+    await console.store.sessions.end_all(BY)
+    assert "what you typed is kept" in await browser.submit(f"/webhooks/{webhook}/replay", typed, 401)
+    await browser.sign_in()
+    assert "What you had typed" in await browser.get(f"/webhooks/{webhook}")
+    assert 'name="since" type="text" value="36h"' in browser.page
+    await change(console, webhook, state=WebhookState.ENDED)
+    assert "What you had typed" not in await browser.get(f"/webhooks/{webhook}")

@@ -82,8 +82,8 @@ async def sign_out(visit: Visit) -> Response:
     visit.sources.forget_session(visit.token)
     visit.operator = ""
     response = visit.page("signed_out.html", link="signed out")
-    delete_cookie(visit.request, response, "session")
-    delete_cookie(visit.request, response, "notice")
+    for cookie in ("session", "notice", "kept"):
+        delete_cookie(visit.request, response, cookie)
     return response
 
 

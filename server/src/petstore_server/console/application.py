@@ -81,9 +81,10 @@ async def _respond(endpoint: Endpoint, visit: Visit) -> Response:
     except Exception as error:  # noqa: BLE001 - no traceback may reach a user
         refused = _refusal(visit, error)
         keeps = refused.status == 503 or (refused.status == 403 and visit.operator != "")
-        kept = visit.request.method == "POST" and keeps and await visit.keep_form()
-        again = visit.here if kept else None
-        return visit.page("error.html", refused.status, title=refused.title, text=refused.text, again=again)
+        posted = visit.request.method == "POST" and keeps
+        kept = posted and await visit.keep_form()
+        again = visit.here if kept or (posted and visit.here != "/" and not visit.is_kept) else None
+        return visit.page("error.html", refused.status, title=refused.title, text=refused.text, again=again, kept=kept)
 
 
 async def _forbid(visit: Visit, needed: Role) -> Response:
@@ -98,7 +99,7 @@ async def _forbid(visit: Visit, needed: Role) -> Response:
         except ServiceUnavailable as error:
             _log.warning("refusal not recorded", extra={"actor": visit.actor.name, "reason": error.explanation})
     text = f"Your role is {visit.role}, and this needs the role {needed}. Nothing was changed."
-    return visit.page("error.html", 403, title="Your role does not allow this", text=text, again=None)
+    return visit.page("error.html", 403, title="Your role does not allow this", text=text, again=None, kept=False)
 
 
 def _refusal(visit: Visit, error: Exception) -> RefusedRequest:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
@@ -36,6 +37,10 @@ _REPEATED_SECONDS = 5.0  # for which a second click gets the response to the fir
 _MAX_NOTICE = 1000  # characters: a cookie holds 4 KiB
 _MAX_KEPT = 2500  # bytes of a form that is kept in a cookie
 _KEPT_SECONDS = 3600
+# The forms whose pages show again what was typed.
+_KEPT = re.compile(
+    "/accounts(/[^/]+/(keys|webhooks|plan|orders|details))?|/orders/[^/]+/edit|/webhooks/[^/]+/replay|/imports/[^/]+/check"
+)
 
 
 @dataclass(eq=False)
@@ -222,8 +227,13 @@ class Visit:
             asyncio.get_running_loop().call_later(_REPEATED_SECONDS, self.sources.submissions.pop, self._submission)
         if self._to_keep:
             security.set_cookie(self.request, response, "kept", self._to_keep, max_age=_KEPT_SECONDS, strict=False)
-        elif self._form is not None and response.status_code < 400:
+        elif self._form is not None and response.status_code < 400 and (await self._read_kept())[0] == self._path:
             security.delete_cookie(self.request, response, "kept")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it submits a form whose page shows again what was typed, if that was kept."""
+        return _KEPT.fullmatch(self._path) is not None
 
     async def keep_form(self) -> bool:
         """Keep what was typed in the browser, for a form that is not done now. No form with a key is kept."""
@@ -231,7 +241,9 @@ class Visit:
             return False  # an upload, which is not read again
         with suppress(RefusedRequest, InvalidInput, ServiceUnavailable):
             form = self._form or await self._read_form()
-            if self._claimed or await self.store.sessions.find_form(self._digest(form.content)) is None:
+            if self.is_kept and (
+                self._claimed or await self.store.sessions.find_form(self._digest(form.content)) is None
+            ):
                 fields = [(name, value) for name, value in form.fields if name not in ("form_token", "here")]
                 content = msgspec.json.encode([self._path, fields])
                 if len(content) <= _MAX_KEPT and not any(holds_key(value) for _, value in fields):
@@ -245,12 +257,16 @@ class Visit:
         """The kept input of the form with this path, below the console's; None also if the role lacks the form."""
         if not self.may(path):
             return None
+        kept_path, fields = await self._read_kept()
+        self.shows_kept = self.shows_kept or kept_path == path
+        return Form(fields) if kept_path == path else None
+
+    async def _read_kept(self) -> tuple[str, list[tuple[str, str]]]:
+        """The path and the fields of the form that is kept; empty if there is none."""
         cookie = security.get_cookie(self.request, "kept")
         epoch = (await self.read(self.store.epoch())).value if cookie else None  # signed for sessions that follow too
         content = security.verified(epoch, cookie) if epoch else None
-        kept_path, fields = msgspec.json.decode(content or b'["",[]]', type=tuple[str, list[tuple[str, str]]])
-        self.shows_kept = self.shows_kept or kept_path == path
-        return Form(fields) if kept_path == path else None
+        return msgspec.json.decode(content or b'["",[]]', type=tuple[str, list[tuple[str, str]]])
 
     def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms."""

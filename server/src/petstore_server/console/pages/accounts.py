@@ -152,20 +152,27 @@ async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
         webhooks=await visit.read(_webhooks(visit, account)),
         statuses=[str(status) for status in Status],
         changes=changes,
-        **(await _forms(visit, account) | submitted),
+        **await _forms(visit, account, submitted),
     )
 
 
-async def _forms(visit: Visit, account: Account) -> dict[str, Form]:
-    """The forms of the page of an account: with what was typed before, if that was kept."""
-    base, details = account_path(account.name), [("contact", account.contact), ("note", account.note)]
-    return {
-        "key_form": await visit.kept(f"{base}/keys") or Form(("scope", scope) for scope in DEFAULT_SCOPES),
-        "webhook_form": await visit.kept(f"{base}/webhooks") or Form(),
-        "plan_form": await visit.kept(f"{base}/plan") or _plan_form(account),
-        "orders_form": await visit.kept(f"{base}/orders") or Form([("orders", str(account.orders))]),
-        "details_form": await visit.kept(f"{base}/details") or Form(details),
-    }
+async def _forms(visit: Visit, account: Account, submitted: dict[str, Form]) -> dict[str, Form]:
+    """The forms of the page of an account: as they were submitted, or with what was typed before, if that was kept.
+
+    A page without a form, such as that of a closed account, leaves what was kept for it.
+    """
+    base, forms = account_path(account.name), submitted.copy()
+    for name, path, form in (
+        ("key_form", "keys", Form(("scope", scope) for scope in DEFAULT_SCOPES)),
+        ("webhook_form", "webhooks", Form()),
+        ("plan_form", "plan", _plan_form(account)),
+        ("orders_form", "orders", Form([("orders", str(account.orders))])),
+        ("details_form", "details", Form([("contact", account.contact), ("note", account.note)])),
+    ):
+        is_shown = account.closed_at is None and (path != "webhooks" or visit.sources.settings.webhook_secret)
+        if name not in forms:
+            forms[name] = (await visit.kept(f"{base}/{path}") if is_shown else None) or form
+    return forms
 
 
 async def _webhooks(visit: Visit, account: Account) -> list[tuple[Webhook, int]]:

@@ -199,7 +199,9 @@ async def show(visit: Visit) -> Response:
     job = None if name.startswith("import-") else _job(visit)
     if job is None or (job.state in ("imported", "stopped") and job.report.import_id):
         return await _show_run(visit, job.report.import_id if job else name)
-    form = Form(job.choices.fields.items())
+    kept = await visit.kept(f"/imports/{job.id}/check") if job.can_be_checked else None
+    choices = Choices.submitted(kept, job.columns) if kept else job.choices
+    form = Form(choices.fields.items())
     if isinstance(job.error, WrongField) and job.error.field:
         form.errors[job.error.field] = job.error.message
     accounts = (await visit.read(visit.store.accounts.list())).value or [] if job.can_be_checked else []
@@ -208,12 +210,13 @@ async def show(visit: Visit) -> Response:
         "import.html",
         busy=job.is_busy,
         job=job,
+        choices=choices,
         form=form,
         labels=_LABELS,
         shops=[("", "None of these"), *SHOPS.items()],
         targets=TARGETS,
         status_choices=STATUSES,
-        statuses=sorted(job.statuses, key=lambda text: (job.choices.status_of(text) != "", text.casefold())),
+        statuses=sorted(job.statuses, key=lambda text: (choices.status_of(text) != "", text.casefold())),
         accounts=[account.name for account in accounts if account.closed_at is None][:_MAX_ACCOUNTS],
         shown_columns=job.columns[:MAX_COLUMNS],
     )

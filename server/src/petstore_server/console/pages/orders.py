@@ -91,11 +91,12 @@ async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Res
     order = await visit.require(visit.store.orders.find(order_id))
     namesakes = await visit.require(use_cases.ids_with_reference(visit.store, str(order_id)))
     changes = await visit.read(order_entries(visit.store, order_id, limit=_MAX_CHANGES))
-    path = f"/orders/{order_id}"
+    has_fields = form is None and order.status is not Status.CANCELLED
+    kept = await visit.kept(f"/orders/{order_id}/edit") if has_fields else None
     return visit.page(
         "order.html",
         status,
-        form=form or await visit.kept(f"{path}/edit") or Form(_as_typed(order)),
+        form=form or kept or Form(_as_typed(order)),
         order=order,
         tracked=tracked,
         has_namesake=any(other != order_id for other in namesakes),  # the search box finds ids first

@@ -30,13 +30,15 @@ async def create(visit: Visit) -> Response:
 async def show(visit: Visit, replay_form: Form | None = None, status: int = 200) -> Response:
     """A webhook; `replay_form` may be given as it was submitted."""
     webhook = await _webhook(visit)
+    has_form = replay_form is None and webhook.state is not WebhookState.ENDED
+    kept = await visit.kept(f"{_path(webhook)}/replay") if has_form else None
     return visit.page(
         "webhook.html",
         status,
         webhook=webhook,
         lag=await visit.read(visit.sources.webhooks.lag(webhook, visit.now)),
         changes=await visit.last_changes(f"webhook:{webhook.id}"),
-        replay_form=replay_form or Form(),
+        replay_form=replay_form or kept or Form(),
     )
 
 
