@@ -253,6 +253,14 @@ async def test_choices_say_how_to_read_a_file(console: Console, browser: Browser
     assert Order(1, None, 2, "2026-12-24T09:00:00Z") == await console.store.orders.find(1)
 
 
+async def test_only_a_status_that_an_import_would_reject_can_be_rejected(browser: Browser) -> None:
+    path = await checked(browser, b"id,status\n1,Shipped\n2,canceled\n3,sent\n", "orders.csv")
+    text = await check(browser, path, {"column-0": "id", "column-1": "status", "status-sent": "pending"})
+    assert "Created 3" in text
+    offered = dict(re.findall(r'<select id="status-\d" name="status-(\w+)"><option value="(\w*)"', browser.page))
+    assert {"Shipped": "pending", "canceled": "pending", "sent": ""} == offered
+
+
 async def test_the_choices_of_a_session_that_ended_are_shown_again(console: Console, browser: Browser) -> None:
     path = await checked(browser, b"no,amount,state\n1,2,sent\n", "orders.csv")
     chosen = {"column-0": "id", "column-1": "quantity", "column-2": "status", "zone": "UTC", "update_only": "yes"}

@@ -135,6 +135,11 @@ class Choices:
         except ValueError:
             return ""
 
+    @staticmethod
+    def statuses_of(text: str) -> dict[str, str]:
+        """What a text can be, with labels: one that the import itself reads as a status cannot be rejected."""
+        return {value: label for value, label in STATUSES.items() if value or not Choices().status_of(text)}
+
     def arguments(self, columns: Sequence[Column]) -> list[str]:
         """The options of the command."""
         names = [column.name for column in columns[:MAX_COLUMNS]]
