@@ -147,6 +147,17 @@ async def test_only_known_host_names_are_served(file_store: Stores) -> None:
             assert status == (await console.browser.http.get(path, headers={"Host": host})).status_code, (host, path)
 
 
+async def test_a_method_that_the_console_does_not_have_passes_the_same_checks(browser: Browser) -> None:
+    for method in ("TRACE", "INVENTED", "trace"):
+        for path in ("/console", "/console/", "/console/static/console.css", "/console/anything"):
+            refused = await browser.http.request(method, path)
+            assert (405, "no-store") == (refused.status_code, refused.headers["cache-control"]), path
+            assert "GET" in refused.headers["allow"]
+            assert "default-src 'none'" in refused.headers["content-security-policy"]
+            other = await browser.http.request(method, path, headers={"Host": "evil.example"})
+            assert 421 == other.status_code, path
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -6,7 +6,8 @@ from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, request_response
+from starlette.types import Receive, Scope, Send
 
 from petstore_server.console import access
 from petstore_server.console.forms import account_path, require_storable
@@ -27,18 +28,39 @@ _SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
 
+_Respond = Callable[[Request], Awaitable[Response]]
+
+
+class _Route(Route):
+    """A route that also checks requests whose method it does not have."""
+
+    def __init__(
+        self, checked: Callable[[_Respond], _Respond], path: str, respond: _Respond, methods: Sequence[str] = ("GET",)
+    ) -> None:
+        super().__init__(path, checked(respond), methods=methods)
+        self._methods = self.methods or set()
+
+        async def refuse(_: Request) -> Response:
+            return PlainTextResponse("Method Not Allowed", 405, {"Allow": ", ".join(sorted(self._methods))})
+
+        self._refuse = request_response(checked(refuse))
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (super().handle if scope["method"] in self._methods else self._refuse)(scope, receive, send)
+
 
 class Console:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
+        route = partial(_Route, self._checked)
         self.routes: Sequence[BaseRoute] = [
-            Route(CONSOLE_PATH, self._checked(_to_overview)),
-            *(Route(f"{CONSOLE_PATH}/static/{name}", self._checked(partial(_static, name))) for name in _STATIC),
-            *(Route(CONSOLE_PATH + each.path, self._respond(each), methods=[each.method]) for each in ROUTES),
-            Route(CONSOLE_PATH + _MISSING.path, self._respond(_MISSING), methods=_METHODS),
+            route(CONSOLE_PATH, _to_overview),
+            *(route(f"{CONSOLE_PATH}/static/{name}", partial(_static, name)) for name in _STATIC),
+            *(route(CONSOLE_PATH + each.path, self._respond(each), methods=[each.method]) for each in ROUTES),
+            route(CONSOLE_PATH + _MISSING.path, self._respond(_MISSING), methods=_METHODS),
         ]
 
-    def _respond(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def _respond(self, endpoint: Endpoint) -> _Respond:
         async def respond(request: Request) -> Response:
             visit = Visit(request, self.sources, needed_role)
             response = Response(status_code=500)
@@ -48,9 +70,9 @@ class Console:
                 await visit.end(response)
             return response
 
-        return self._checked(respond)
+        return respond
 
-    def _checked(self, respond: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def _checked(self, respond: _Respond) -> _Respond:
         async def checked(request: Request) -> Response:
             response = _refused(request, self.sources) or await respond(request)
             response.headers.update(HEADERS)
