@@ -335,6 +335,10 @@ async def test_an_account_is_closed(zoo: None, console: Console, browser: Browse
     seen = browser.hidden("seen")
     page = await browser.submit("/accounts/zoo/close")
     assert "Closed zoo, and revoked 1 key." in page
+    entries = await log(console.store)
+    console.clock.now += 60
+    assert "Nothing was changed: zoo was closed already." in await browser.submit("/accounts/zoo/close")
+    assert entries == await log(console.store)
     assert "New key" not in page
     assert "closed" == (await console.store.accounts.find("zoo")).state
     assert "1 account matches." in await browser.get("/accounts?state=closed")

@@ -255,6 +255,9 @@ async def resume(visit: Visit) -> Response:
 async def close(visit: Visit) -> Response:
     await visit.form()
     account, revoked = await visit.store.accounts.close_account(visit.path["name"], visit.actor)
+    if account.closed_at != visit.now and not revoked:
+        line = f"Nothing was changed: {account.name} was closed already."
+        return visit.redirect_with_notice(account_path(account.name), line, kind="warn")
     done = f"Closed {account.name}, and revoked {plural(revoked, 'key')}."
     return visit.redirect_with_notice(account_path(account.name), done)
 
