@@ -21,7 +21,11 @@ _CONTACT = re.compile(
 )
 _BASE_URL = re.compile(r"https?://[^\s\"<>?#\\^`{|}]+", re.IGNORECASE)  # the contract and the guide show it as it is
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
-_BROWSERS_HEADERS = {"accept", "authorization", "connection", "cookie", "host", "origin", "referer", "user-agent"}
+_BROWSERS_HEADERS = re.compile(
+    r"(accept|content|if|sec)-.+|accept|authorization|cache-control|connection|cookie|host|origin|range|referer|"
+    r"transfer-encoding|upgrade|user-agent",
+    re.IGNORECASE,
+)
 _MIN_SECRET = 32  # bytes
 _ROLES = ("admin", "operator", "viewer")
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
@@ -221,7 +225,7 @@ def host_names(value: str) -> frozenset[str]:
 
 
 def header_name(value: str) -> str | None:
-    if value and (not _HEADER_NAME.fullmatch(value) or value.lower() in _BROWSERS_HEADERS):
+    if value and (not _HEADER_NAME.fullmatch(value) or _BROWSERS_HEADERS.fullmatch(value)):
         raise ValueError("must be the name of a header that only the proxy sets, such as X-Forwarded-Email")
     return value.lower() or None
 
