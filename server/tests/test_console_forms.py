@@ -357,3 +357,32 @@ async def test_a_form_that_is_shown_again_still_notices_what_was_changed_meanwhi
         assert "This was changed meanwhile, so nothing was done." in page, action
     assert Order(1, 7, 4, reference="R 1") == await console.store.orders.find(1)
     assert ("bob's", Plan.PRO) == ((zoo := await console.store.accounts.find("zoo")).note, zoo.plan)
+
+
+async def test_what_is_wrong_with_a_form_is_not_said_where_the_form_is_gone(console: Console, browser: Browser) -> None:
+    await console.store.orders.import_batch([Order(1, 7, 2, reference="R 1")], "import:1", BOB)
+    await browser.get("/orders/1")
+    typed = form(browser, "/orders/1/edit") | {"quantity": "3"}
+    await console.store.orders.change(1, correct({"quantity": 4}), BOB)
+    await console.store.orders.change(1, CANCEL, BOB)
+    for wrong in ({}, {"petId": "x"}):
+        page = await browser.submit("/orders/1/edit", typed | wrong, 409)
+        assert "Order 1 is already cancelled and can no longer be corrected." in page
+        assert ("Cancelled the order" in page, "Error:" in page) == (True, False)
+    await browser.get("/orders/1")
+    other = form(browser, "/orders/1/edit")
+    await console.store.orders.change(1, correct({"reference": None}), BOB)
+    assert "Nothing was changed: order 1 has these values already." in await browser.submit("/orders/1/edit", other)
+    await browser.get("/accounts/zoo")
+    wrong = form(browser, "/accounts/zoo/plan") | {"per_day": "x"}
+    await console.store.accounts.close_account("zoo", BOB)
+    page = await browser.submit("/accounts/zoo/plan", wrong, 409)
+    assert ("The account 'zoo' is closed" in page, "Error:" in page) == (True, False)
+
+
+async def test_two_operators_make_the_same_correction(console: Console, browser: Browser) -> None:
+    await console.store.orders.import_batch([Order(1, 7, 2)], "import:1", BOB)
+    await browser.get("/orders/1")
+    typed = form(browser, "/orders/1/edit") | {"quantity": "3"}
+    await console.store.orders.change(1, correct({"quantity": 3}), BOB)
+    assert "Nothing was changed: order 1 has these values already." in await browser.submit("/orders/1/edit", typed)

@@ -23,7 +23,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_a
 
 _log = logging.getLogger(__name__)
 
-_CHANGES = 3  # of an account, a key or a webhook, that the page of a conflict shows
+_CHANGES = 3  # of an account, a key, a webhook or an order, that the page of a conflict shows
 _SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
@@ -140,8 +140,13 @@ def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
 
 
 async def _explain(visit: Visit, conflict: Conflict) -> Response:
-    """The page with the last changes of the account, key or webhook, which says that nothing was changed now."""
-    kinds = {"name": "account", "key": "key", "webhook": "webhook"}  # by the name of the part of the path
+    """The page with the last changes of the account, key, webhook or order, which says that nothing was changed now."""
+    kinds = {
+        "name": "account",
+        "key": "key",
+        "webhook": "webhook",
+        "order": "order",
+    }  # by the part of the path
     kind, subject = next(((kinds[part], name) for part, name in visit.path.items() if part in kinds), ("", ""))
     found = await visit.last_changes(f"{kind}:{subject}", _CHANGES) if kind else None
     return visit.page(

@@ -124,8 +124,10 @@ def _read_details(form: Form) -> tuple[str, str]:
 
 
 async def show(visit: Visit, status: int = 200, **submitted: Form) -> Response:
-    """An account. Forms such as `plan_form` may be given as they were submitted."""
+    """An account. Forms such as `plan_form` may be given as they were submitted; a closed account has none."""
     account = await _account(visit)
+    if submitted:
+        rules.require_open(account)
     chosen = visit.parameter("keys")
     usable = {"usable": True, "ended": False}.get(chosen)
     keys, bans, usage, hours, days, changes = await asyncio.gather(

@@ -89,6 +89,8 @@ async def show(visit: Visit, status: int = 200, form: Form | None = None) -> Res
     order_id = parse_order_id(visit.path["order"])
     tracked = await visit.require(visit.store.search.find(order_id))
     order = await visit.require(visit.store.orders.find(order_id))
+    if form is not None and order.status is Status.CANCELLED:  # so that the page does not have the form
+        raise errors.OrderAlreadyCancelled(order_id, " and can no longer be corrected")
     namesakes = await visit.require(use_cases.ids_with_reference(visit.store, str(order_id)))
     changes = await visit.read(order_entries(visit.store, order_id, limit=_MAX_CHANGES))
     has_fields = form is None and order.status is not Status.CANCELLED
@@ -125,16 +127,15 @@ async def edit(visit: Visit) -> Response:
         await visit.store.orders.change(order_id, unless_changed(corrections, form["seen"], mine), visit.actor)
     except errors.ChangedMeanwhile:
         now = await visit.require(visit.store.orders.find(order_id))
-        texts = dict(_as_typed(now))
-        for name in fields_changed_since(form["seen"], now) & mine:
-            form.errors[name] = changed_meanwhile("value", texts[name])
-        form.continue_from(version(now), texts, mine)
-        return await show(visit, 409, form)
-    except errors.ReferenceInUse as error:
-        form.errors["reference"] = error.message
-        return await show(visit, 409, form)
-    except errors.OrderNotShipped as error:
-        form.errors["complete"] = error.message
+        values, texts = now.fields(), dict(_as_typed(now))
+        if any(values.get(name) != typed[name] for name in mine):
+            for name in fields_changed_since(form["seen"], now) & mine:
+                form.errors[name] = changed_meanwhile("value", texts[name])
+            form.continue_from(version(now), texts, mine)
+            return await show(visit, 409, form)
+        mine = set()
+    except (errors.ReferenceInUse, errors.OrderNotShipped) as error:
+        form.errors["reference" if isinstance(error, errors.ReferenceInUse) else "complete"] = error.message
         return await show(visit, 409, form)
     except errors.OrderConflict as error:
         lines = "Nothing was changed.", await _explain(visit, order_id, error)

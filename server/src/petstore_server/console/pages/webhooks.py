@@ -9,7 +9,7 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import InvalidInput, UrlRefused
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY, HOUR, format_unix
-from petstore_server.domain.webhooks import Webhook, WebhookState
+from petstore_server.domain.webhooks import Webhook, WebhookState, require_not_ended
 from petstore_server.operations.webhooks import Start
 
 _GRACES = {"0": (0, "at once"), "1h": (HOUR, "in 1 hour"), "24h": (DAY, "in 24 hours")}  # of the old secret
@@ -28,8 +28,10 @@ async def create(visit: Visit) -> Response:
 
 
 async def show(visit: Visit, replay_form: Form | None = None, status: int = 200) -> Response:
-    """A webhook; `replay_form` may be given as it was submitted."""
+    """A webhook; `replay_form` may be given as it was submitted, which one that has ended does not have."""
     webhook = await _webhook(visit)
+    if replay_form is not None:
+        require_not_ended(webhook)
     has_form = replay_form is None and webhook.state is not WebhookState.ENDED
     kept = await visit.kept(f"{_path(webhook)}/replay") if has_form else None
     return visit.page(
