@@ -278,6 +278,21 @@ async def test_the_choices_of_a_session_that_ended_are_shown_again(console: Cons
     assert "What you had typed" not in await browser.get(path)
 
 
+async def test_an_import_is_the_one_that_its_page_shows(console: Console, browser: Browser) -> None:
+    path = await checked(browser, b"no,amount,pieces\n1,2,3\n", "orders.csv")
+    await check(browser, path, {"column-0": "id", "column-1": "quantity"})
+    seen, bob = browser.hidden("seen"), await console.another_browser().sign_in("bob")
+    await check(bob, path, {"column-0": "id", "column-2": "quantity"})
+    page = await browser.submit(f"{path}/import", {"seen": seen}, 409)
+    assert "orders.csv was checked again meanwhile; see what importing it would do now." in page
+    assert f'href="/console{path}"' in browser.page
+    assert [] == await ids_of(console)
+    await browser.get(path)
+    await browser.submit(f"{path}/import", {"seen": browser.hidden("seen")})
+    await finished(browser, path)
+    assert Order(1, None, 3) == await console.store.orders.find(1)
+
+
 async def test_a_wrong_choice_is_explained_and_kept(uploads_folder: Path, browser: Browser) -> None:
     wrong = "'utf-99' is not an encoding of text files; give one such as windows-1252, iso-8859-1"
     assert f"There is a problem {wrong}" in await upload(browser, GOOD, 400, "orders.jsonl", encoding="utf-99")
@@ -525,7 +540,7 @@ async def test_an_import_that_does_not_end_when_it_is_stopped_is_killed(
     await browser.submit(f"{path}/import")
     assert expiry is not None
     assert expiry.cancelled()
-    assert "stop the import first. Go to the overview" in await browser.submit(f"{path}/discard", status=409)
+    assert "stop the import first. Show the upload as it is now" in await browser.submit(f"{path}/discard", status=409)
     await job.begun.wait()
     await console.store.imports.set_state("orders", "import-1", BY, "a.csv", state="interrupted")
     assert "Interrupted" in await browser.submit(f"{path}/stop")

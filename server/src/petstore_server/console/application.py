@@ -141,12 +141,8 @@ def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
 
 async def _explain(visit: Visit, conflict: Conflict) -> Response:
     """The page with the last changes of the account, key, webhook or order, which says that nothing was changed now."""
-    kinds = {
-        "name": "account",
-        "key": "key",
-        "webhook": "webhook",
-        "order": "order",
-    }  # by the part of the path
+    # By the part of the path:
+    kinds = {"name": "account", "key": "key", "webhook": "webhook", "order": "order", "upload": "import"}
     kind, subject = next(((kinds[part], name) for part, name in visit.path.items() if part in kinds), ("", ""))
     found = await visit.last_changes(f"{kind}:{subject}", _CHANGES) if kind else None
     return visit.page(
@@ -155,7 +151,7 @@ async def _explain(visit: Visit, conflict: Conflict) -> Response:
         text=conflict.message,
         changes=found.value.entries if found and found.value else (),
         back=None if not kind else account_path(subject) if kind == "account" else f"/{kind}s/{subject}",
-        subject=subject,
+        subject="the upload" if kind == "import" else subject,
     )
 
 

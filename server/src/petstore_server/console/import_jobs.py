@@ -53,6 +53,7 @@ class ImportJob:
     statuses: list[str] = field(default_factory=list)
     error: DomainError | None = None
     started_at: float = field(init=False)
+    checks: int = 0  # that were begun
     rejects: IO[bytes] = field(default_factory=TemporaryFile)
     begun: asyncio.Event = field(default_factory=asyncio.Event)  # once the work has reported something, or has ended
     work: "asyncio.Task[None] | None" = None
@@ -169,6 +170,7 @@ class ImportJobs:
             await self.discard(job)
 
     def _start(self, job: ImportJob, by: Actor, state: State) -> None:
+        job.checks += state == "checking"
         job.state, job.report, job.error, job.started_at = state, ImportProgress(), None, self._clock()
         if job.expiry is not None:
             job.expiry.cancel()

@@ -238,8 +238,11 @@ def _refreshed(visit: Visit, template: str, *, busy: bool, **values: Any) -> Res
 
 
 async def start(visit: Visit) -> Response:
+    """Import an upload as the page of its last check has shown it."""
     job = _job(visit)
-    await visit.form()
+    form = await visit.form()
+    if job.state == "checked" and form["seen"] not in ("", str(job.checks)):
+        raise Conflict(f"{job.name} was checked again meanwhile; see what importing it would do now.")
     visit.sources.imports.import_(job, visit.actor)
     return _show_job(job)
 
