@@ -261,6 +261,14 @@ async def test_only_a_status_that_an_import_would_reject_can_be_rejected(browser
     assert {"Shipped": "pending", "canceled": "pending", "sent": ""} == offered
 
 
+async def test_a_status_with_a_mark_of_its_direction_is_chosen(browser: Browser) -> None:
+    path = await checked(browser, "id,status\n1,\u200fנשלח\n".encode(), "orders.csv")
+    await check(browser, path, {"column-0": "id", "column-1": "status"})
+    [name] = re.findall(r'name="(status-[^"]*)"', browser.page)
+    assert "Created 1" in await check(browser, path, {"column-0": "id", "column-1": "status", name: "shipped"})
+    assert re.search(rf'name="{re.escape(name)}">.*?"shipped" selected', browser.page)
+
+
 async def test_the_choices_of_a_session_that_ended_are_shown_again(console: Console, browser: Browser) -> None:
     path = await checked(browser, b"no,amount,state\n1,2,sent\n", "orders.csv")
     chosen = {"column-0": "id", "column-1": "quantity", "column-2": "status", "zone": "UTC", "update_only": "yes"}

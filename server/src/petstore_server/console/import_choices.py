@@ -4,12 +4,13 @@ A choice is an option of `petstore orders import`, which checks it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from petstore_server.console.forms import Form
 from petstore_server.domain.orders import ORDER_FIELDS, Status
 from petstore_server.domain.remedies import Choice
+from petstore_server.domain.texts import escape_unsafe
 from petstore_server.imports.columns import Column
 from petstore_server.imports.conversions import Statuses
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
@@ -110,13 +111,14 @@ class Choices:
         return cls(fields=fields).for_shop(recognized([column.name for column in columns]) or "", columns)
 
     @classmethod
-    def submitted(cls, form: Form, columns: Sequence[Column]) -> "Choices":
-        """The choices of the form."""
+    def submitted(cls, form: Form, columns: Sequence[Column], found: Iterable[str] = ()) -> "Choices":
+        """The choices of the form. `found` has the statuses of the file, whose fields a page names as it shows them."""
+        named = {f"status-{escape_unsafe(text)}": text for text in found}
         chosen = dict[str, str]()  # by name: the check refuses two columns of one name for a field
         for at, column in enumerate(columns[:MAX_COLUMNS]):
             chosen[column.name] = chosen.get(column.name) or form[f"column-{at}"]
         statuses = {
-            name.removeprefix("status-").casefold(): value.strip()
+            named.get(name, name.removeprefix("status-")).casefold(): value.strip()
             for name, value in form.fields
             if name.startswith("status-")
         }

@@ -133,7 +133,7 @@ async def check(visit: Visit) -> Response:
     """Check an upload again with other choices, or with those for the shop that was chosen."""
     job = _job(visit)
     form = await visit.form()
-    choices = Choices.submitted(form, job.columns)
+    choices = Choices.submitted(form, job.columns, job.statuses)
     if form["fill"]:
         choices = choices.for_shop(choices.shop, job.columns)
     visit.sources.imports.check_again(job, choices, visit.actor)
@@ -200,7 +200,7 @@ async def show(visit: Visit) -> Response:
     if job is None or (job.state in ("imported", "stopped") and job.report.import_id):
         return await _show_run(visit, job.report.import_id if job else name)
     kept = await visit.kept(f"/imports/{job.id}/check") if job.can_be_checked else None
-    choices = Choices.submitted(kept, job.columns) if kept else job.choices
+    choices = Choices.submitted(kept, job.columns, job.statuses) if kept else job.choices
     form = Form(choices.fields.items())
     if isinstance(job.error, WrongField) and job.error.field:
         form.errors[job.error.field] = job.error.message
