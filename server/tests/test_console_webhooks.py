@@ -260,3 +260,17 @@ async def test_a_replay_of_a_session_that_ended_is_shown_again_while_it_is_possi
     assert 'name="since" type="text" value="36h"' in browser.page
     await change(console, webhook, state=WebhookState.ENDED)
     assert "What you had typed" not in await browser.get(f"/webhooks/{webhook}")
+
+
+async def test_a_secret_that_another_operator_has_just_replaced_stays(console: Console, browser: Browser) -> None:
+    webhook = await add_webhook(console)
+    await browser.get(f"/webhooks/{webhook}/rotate")
+    seen, token = browser.hidden("seen"), browser.form_token
+    bob = await console.another_browser().sign_in("bob")
+    await bob.get(f"/webhooks/{webhook}/rotate")
+    await bob.submit(f"/webhooks/{webhook}/pause")
+    new = secret(await bob.submit(f"/webhooks/{webhook}/rotate", {"seen": seen, "form_token": bob.form_token}))
+    typed = {"seen": seen, "grace": "0", "form_token": token}
+    page = await browser.submit(f"/webhooks/{webhook}/rotate", typed, 409)
+    assert "This was changed meanwhile, so nothing was done." in page
+    assert new == console.sources.webhooks.signing.shown(await console.store.webhooks.find(webhook))

@@ -13,7 +13,7 @@ from petstore_server.domain.lists import PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.tokens import FIRST, position_after
-from petstore_server.domain.transitions import Transition
+from petstore_server.domain.transitions import Transition, unless_changed
 from petstore_server.domain.webhooks import SigningSecrets, Webhook, WebhookState
 from petstore_server.store import Store
 from petstore_server.store.search import position_of
@@ -126,14 +126,17 @@ class WebhookService:
         transition = rules.edit(url=url, statuses=statuses, state=state, start=place)
         return await self._change(webhook, transition, actor)
 
-    async def rotate(self, webhook_id: str, grace: int, actor: Actor, account_id: int | None = None) -> Revealed:
-        """Replace the secret; the old one signs as well for `grace` seconds.
+    async def rotate(
+        self, webhook_id: str, grace: int, actor: Actor, account_id: int | None = None, seen: str | None = None
+    ) -> Revealed:
+        """Replace the secret; the old one signs as well for `grace` seconds. `seen` is the version that was shown.
 
-        Raises WebhookNotFound, WebhookEnded, WebhookSecretChanged, ServiceUnavailable.
+        Raises WebhookNotFound, WebhookEnded, WebhookSecretChanged, ChangedMeanwhile, ServiceUnavailable.
         """
         await self.store.webhooks.use_secret(self.signing.digest)
         webhook = await self.store.webhooks.find(webhook_id, account_id)
-        after = await self._change(webhook, rules.rotate(int(actor.at) + grace), actor)
+        rotate = unless_changed(rules.rotate(int(actor.at) + grace), seen, ("generation",))
+        after = await self._change(webhook, rotate, actor)
         return Revealed(after, self.signing.shown(after))
 
     async def rotate_all(self, actor: Actor) -> list[Revealed]:

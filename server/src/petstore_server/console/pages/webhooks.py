@@ -86,11 +86,12 @@ async def ask(question: str, visit: Visit) -> Response:
 
 async def rotate(visit: Visit) -> Response:
     """Replace the secret and show the new one, once."""
-    grace = (await visit.form())["grace"] or "24h"
+    form = await visit.form()
+    grace, seen = form["grace"] or "24h", form["seen"] or None
     if grace not in _GRACES:
         raise InvalidInput("Choose when the old secret ends.")
     seconds, _ = _GRACES[grace]
-    rotated = await visit.sources.webhooks.rotate(visit.path["webhook"], seconds, visit.actor)
+    rotated = await visit.sources.webhooks.rotate(visit.path["webhook"], seconds, visit.actor, seen=seen)
     return visit.page("webhook_secret.html", webhook=rotated.webhook, secret=rotated.secret)
 
 
