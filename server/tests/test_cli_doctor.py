@@ -103,6 +103,12 @@ def test_no_password_of_an_address_is_shown(cli: CommandLine, name: str, url: st
             assert shown in done.out
 
 
+def test_doctor_reports_a_store_that_is_the_root_directory(cli: CommandLine) -> None:
+    assert ("fail", "/ is not a file. Correct PETSTORE_DATABASE_URL.") == results(
+        cli, PETSTORE_DATABASE_URL="sqlite:////"
+    )["store"]
+
+
 def test_doctor_reports_traces_that_could_not_be_sent(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.internal:4318"}
     assert "traces" not in results(cli, **wanted)

@@ -165,8 +165,8 @@ def opened_stream(name: str, mode: str, **options: Any) -> IO[Any] | None:
 def is_protected(file: Path, store: Path | None) -> bool:
     """Whether no command may write over a file: a store, its log or a backup. The configured `store` may be missing."""
     file = file.resolve()
-    stem = next((file.with_name(file.name.removesuffix(end)) for end in _COMPANIONS if file.name.endswith(end)), file)
-    own = [] if store is None else [store, *(store.with_name(store.name + end) for end in _COMPANIONS)]
+    stem = next((Path(str(file).removesuffix(end)) for end in _COMPANIONS if file.name.endswith(end)), file)
+    own = [] if store is None else [store, *(Path(f"{store}{end}") for end in _COMPANIONS)]
     linked = file.exists() and any(place.exists() and place.samefile(file) for place in own)
     return store == stem or linked or _begins_like_store(file) or (stem != file and _begins_like_store(stem))
 

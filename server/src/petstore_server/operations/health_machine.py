@@ -58,7 +58,7 @@ def check_place(file: Path) -> list[CheckResult]:
 def check_files(file: Path) -> list[CheckResult]:
     """Permissions: this user, and the service as the owner, must be able to read and write, other users should not."""
     results = []
-    files = [place for suffix in ("", "-wal", "-shm") if (place := file.with_name(file.name + suffix)).exists()]
+    files = [place for suffix in ("", "-wal", "-shm") if (place := Path(f"{file}{suffix}")).exists()]
     for place in (file.parent, *files):
         if place.exists() and not os.access(place, os.R_OK | os.W_OK):
             remedy = f"Run as the owner of {place}, or let this user read and write it."
@@ -108,7 +108,7 @@ def check_disk(file: Path) -> Iterator[CheckResult]:
         yield CheckResult("disk", "warn", message, "Free some space: a backup here needs as much again.")
     else:
         yield CheckResult("disk", "ok", message)
-    log = file.with_name(file.name + "-wal")
+    log = Path(f"{file}-wal")
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
         yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB:,} MiB.", remedy)

@@ -56,10 +56,19 @@ _REDIS = re.compile(
 _REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
 
+_NOT_OF_HOST = re.compile(r"[][\s/?#@\\]")
+
+
 def host(value: str) -> str:
-    if not value or not _is_host(value):
-        raise ValueError("must be an address or a host name")
+    if not value or _NOT_OF_HOST.search(value) or not (_is_address(value) if ":" in value else _is_host(value)):
+        raise ValueError("must be an address or a host name, without brackets or a port")
     return value
+
+
+def _is_address(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(text))
+    return False
 
 
 def _is_host(name: str) -> bool:
