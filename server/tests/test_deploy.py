@@ -197,12 +197,13 @@ def unit(name: str) -> RawConfigParser:
     return parser
 
 
-def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_path: Path) -> None:
+def test_the_command_passes_the_settings_of_the_service_as_systemd_does(tmp_path: Path) -> None:
     settings = tmp_path / "petstore.env"
     settings.write_text(
         "# PETSTORE_HOST=commented\n"
         "PETSTORE_DATABASE_URL=postgresql://petstore@db.internal/petstore?options=-c%20x=\n"
-        "PETSTORE_CONTACT= $HOME \\ 'ask' \n"
+        "PETSTORE_CONTACT= $HOME \\ 'ask' \t\r\n"
+        " \r\n"
         "PATH=/nowhere\n"
         "PETSTORE_REDIS_URL=redis://redis.internal"  # an editor may leave the last line without a line feed
     )
@@ -214,7 +215,7 @@ def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_
     passed = dict(line.split("=", 1) for line in shown.splitlines())
     assert {
         "PETSTORE_DATABASE_URL": "postgresql://petstore@db.internal/petstore?options=-c%20x=",
-        "PETSTORE_CONTACT": " $HOME \\ 'ask' ",
+        "PETSTORE_CONTACT": " $HOME \\ 'ask'",
         "PETSTORE_REDIS_URL": "redis://redis.internal",
     } == {name: value for name, value in passed.items() if name.startswith("PETSTORE_")}
     assert ("ada", str(tmp_path), os.environ["PATH"]) == (passed["SUDO_USER"], passed["HOME"], passed["PATH"])
