@@ -361,6 +361,9 @@ async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(
         (["--cluster-enabled", "yes"], "/0", "cluster"),
         ([], "/99", "DB index is out of range"),
         ([], "/0?socket_timout=1", "unknown parameter, 'socket_timout'"),
+        ([], "/0?retry=3", "a value that the driver cannot use: 'str' object has no attribute"),
+        ([], "/0?encoding=utf-88", "a value that the driver cannot use: unknown encoding: utf-88"),
+        ([], "/0?driver_info=x", "a value that the driver cannot use: "),
     ],
 )
 async def test_a_redis_that_rejects_this_process_or_its_url_is_reported_at_the_start(

@@ -24,7 +24,14 @@ from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
 from petstore_server.limits.counters import STEP_ADMITTED, Counted, CountersUnavailable
-from petstore_server.limits.redis_client import RedisAddress, RedisClient, is_refusal, make_client, reason_of
+from petstore_server.limits.redis_client import (
+    URL_FAULTS,
+    RedisAddress,
+    RedisClient,
+    is_refusal,
+    make_client,
+    reason_of,
+)
 
 BAN_BRIDGE_SECONDS = 10  # for which Redis holds a new ban: until the store has it and every process has read it
 _MAX_READ = 1000
@@ -130,7 +137,7 @@ class RedisCounters:
             await self.close()
             reason = reason_of(error) if refusal is None else f"the Sentinels cannot be used: {reason_of(refusal)}"
             raise CountersUnavailable(reason, refused=refusal is not None) from error
-        except (RedisError, OSError, ValueError, TypeError) as error:
+        except (RedisError, OSError, *URL_FAULTS) as error:
             await self.close()
             raise CountersUnavailable(reason_of(error), refused=is_refusal(error)) from error
         if cluster:  # requests for different slots could not share a call

@@ -18,7 +18,8 @@ SENTINEL_SECONDS = 0.3
 
 SENTINEL_PORT = 26379
 _SENTINELS = re.compile(r"(?P<scheme>rediss?)\+sentinel://(?P<user>.*@)?(?P<hosts>[^/?@]+)/(?P<name>[^/?]+)(?P<end>.*)")
-_REFUSALS = (AuthenticationError, NoPermissionError, ValueError, TypeError)  # the last two are about the URL
+URL_FAULTS = (ValueError, TypeError, AttributeError, LookupError)  # which the driver raises for values of the URL
+_REFUSALS = (AuthenticationError, NoPermissionError, *URL_FAULTS)
 _NO_DATABASE = "DB index is out of range"
 _WRITE_FAULTS = {
     "used memory > 'maxmemory'": "its memory is used up: raise maxmemory",
@@ -77,7 +78,7 @@ class RedisClient(NamedTuple):
 def make_client(address: RedisAddress, connect_seconds: float) -> RedisClient:
     """One connection, without retries by the library: a script that counts must not be sent twice.
 
-    Raises ValueError for a value of the URL, and TypeError for an unknown parameter when the client connects.
+    Raises one of URL_FAULTS for a value of the URL, and TypeError for an unknown parameter when the client connects.
     """
     own: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
@@ -126,9 +127,10 @@ def reason_of(error: Exception) -> str:
         return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
     if isinstance(error, MasterNotFoundError):
         return "no Sentinel that responds names a primary"
-    if isinstance(error, TypeError):  # "… got an unexpected keyword argument 'name'"; Python 3.13 adds a suggestion
-        name = text.split("'")[1]
-        return f"its URL has an unknown parameter, '{name}'"
+    if unknown := re.search(r"unexpected keyword argument ('\w+')", text):  # Python 3.13 adds a suggestion
+        return f"its URL has an unknown parameter, {unknown[1]}"
+    if isinstance(error, URL_FAULTS) and not isinstance(error, ValueError):
+        return f"its URL has a parameter with a value that the driver cannot use: {text}"
     known = [plain for part, plain in _WRITE_FAULTS.items() if part in text]
     return known[0] if known else text.rstrip(".")
 
