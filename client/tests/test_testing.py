@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from petstore_client import (
+    APIStatusError,
     AsyncClient,
     Client,
     ConfigurationError,
@@ -45,6 +46,26 @@ def test_a_ban_lasts_for_all_requests(connect: Connect) -> None:
     clock.advance(1)
     assert 200 == impatient(fake).status_code
     assert 1 == fake.bans
+
+
+def test_a_further_ban_within_a_day_lasts_twice_as_long_up_to_an_hour() -> None:
+    clock = FakeClock()
+    fake = FakePetstore(per_minute=1, ban_strikes=1, ban_seconds=1000, clock=clock)
+    lasted = []
+    for pause in (0, 0, 0, 90_000):
+        clock.advance(pause)
+        assert 200 == impatient(fake).status_code
+        assert 429 == impatient(fake).status_code  # no strike yet
+        clock.advance(3)
+        banned = impatient(fake)
+        assert "api_key_banned" == banned.json()["code"]
+        lasted.append(int(banned.headers["retry-after"]))
+        clock.advance(lasted[-1])
+    assert [1000, 2000, 3600, 1000] == lasted
+    with fake.client() as petstore:
+        ban = petstore.v2.get_usage().key.last_ban
+    assert ban is not None
+    assert (ban.ended.timestamp(), 1000) == (clock.now(), (ban.ended - ban.began).total_seconds())
 
 
 def program() -> list[int | None]:
@@ -147,6 +168,37 @@ def test_a_key_is_remembered_and_an_id_is_never_reused() -> None:
         first, again = [petstore.v2.place_order(pet_id=1, quantity=1, idempotency_key="k") for _ in range(2)]
         del fake.orders[1]
         assert (1, 1, 2) == (first.id, again.id, petstore.v2.place_order(pet_id=1, quantity=1).id)
+
+
+def test_a_key_is_remembered_for_a_day() -> None:
+    clock = FakeClock()
+    fake = FakePetstore(clock=clock)
+    with fake.client() as petstore:
+        first = petstore.v2.place_order(pet_id=1, quantity=1, idempotency_key="k")
+        clock.advance(86_399)
+        assert first == petstore.v2.place_order(pet_id=1, quantity=1, idempotency_key="k")
+        clock.advance(1)
+        again = petstore.v2.place_order(pet_id=1, quantity=2, idempotency_key="k")
+        assert (first.id + 1, 2) == (again.id, again.quantity)
+        assert again == petstore.v2.place_order(pet_id=1, quantity=2, idempotency_key="k")
+
+
+@pytest.mark.parametrize("wrong", [{"limit": -1}, {"limit": 0}, {"limit": 1001}, {"sort": "name"}], ids=str)
+def test_a_limit_or_a_sort_that_the_service_refuses_is_refused(wrong: dict[str, Any]) -> None:
+    with FakePetstore().client() as petstore:
+        lists: list[Any] = [petstore.v2.list_orders, *([petstore.v2.list_changes] if "limit" in wrong else [])]
+        for each in lists:
+            with pytest.raises(APIStatusError) as caught:
+                each(**wrong)
+            assert (400, "invalid_parameter") == (caught.value.status, caught.value.code)
+
+
+def test_an_identifier_in_a_batch_has_64_bits() -> None:
+    fake = FakePetstore(scopes=["orders:manage"])
+    with fake.client() as petstore:
+        results = petstore.v2.batch_orders([v2.Put(2**63), v2.Ship(-(2**63) - 1), v2.Put(2**63 - 1), v2.Put(-(2**63))])
+    assert [400, 400, 201, 201] == [each.status for each in results]
+    assert {2**63 - 1, -(2**63)} == fake.orders.keys()
 
 
 def test_an_account_sees_all_orders_or_its_own_which_those_of_version_1_are(connect: Connect) -> None:

@@ -396,6 +396,16 @@ def test_pauses_end_exactly_whatever_fraction_of_a_second_the_clock_has() -> Non
             assert not found.signed_by(found.created.secret), number
 
 
+def test_times_of_webhooks_are_whole_seconds_as_those_of_the_service() -> None:
+    with delivering(204, 503, clock=FakeClock(1_793_000_000.75)) as found:
+        ping = found.petstore.v2.webhooks.ping(found.created.id)
+        found.fake.deliver()
+        shown = found.webhook()
+        assert shown.failing_since is not None
+        times = [found.created.created_at, shown.created_at, shown.failing_since, shown.attempts[0].at, ping.at]
+    assert [1_793_000_000.0] * 5 == [time.timestamp() for time in times]
+
+
 @pytest.mark.parametrize("late", [0, 301])
 def test_messages_are_verified_by_the_package_for_receivers_on_a_clock_with_the_present_time(late: int) -> None:
     with delivering(clock=FakeClock(time.time() - late)) as found:

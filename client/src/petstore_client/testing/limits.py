@@ -1,11 +1,15 @@
 """The limits and bans of the fake service (D12, D13, D15)."""
 
+from datetime import UTC, datetime
 from math import floor, inf
 
+from petstore_client import v2
 from petstore_client.testing.faults import Raw, ServiceRaw, error
 
 GRACE = 2.0
 STRIKE_WINDOW = 600
+BAN_MEMORY = 86_400  # seconds within which a further ban lasts twice as long
+MAX_BAN = 3600
 
 
 class Window:
@@ -35,11 +39,13 @@ class Limits:
 
     def __init__(self, per_minute: int, per_day: int, ban_strikes: int, ban_seconds: int) -> None:
         self.bans = 0
+        self.last_ban: v2.Ban | None = None
         self.retry_at = -inf
         self.windows = (Window("minute", 60, per_minute), Window("day", 86_400, per_day))
         self._ban_strikes = ban_strikes
         self._ban_seconds = ban_seconds
         self._banned_until = 0
+        self._level = 0  # the number of consecutive bans
         self._refused_since = -inf
         self._strikes: list[float] = []
 
@@ -59,12 +65,21 @@ class Limits:
             self._strikes = [at for at in self._strikes if now - at < STRIKE_WINDOW] + [now]
         ban = raw.ban if isinstance(raw, ServiceRaw) else 0
         if ban or len(self._strikes) >= self._ban_strikes:
-            self.bans, self._strikes = self.bans + 1, []
-            self._banned_until = floor(now) + (ban or self._ban_seconds)
+            self._ban(ban, floor(now))
             raw = self._refusal(now)
         wait = raw.headers.get("retry-after", "")
         self.retry_at = max(self.retry_at, floor(now) + int(wait)) if wait.isdigit() else self.retry_at
         return raw
+
+    def _ban(self, seconds: int, now: int) -> None:
+        """Begin a ban of this length, or, for 0, of the length that the ones before it lead to."""
+        again = self.last_ban is not None and now - self.last_ban.began.timestamp() < BAN_MEMORY
+        self._level = self._level + 1 if again else 1
+        longest = max(MAX_BAN, self._ban_seconds)
+        seconds = seconds or min(self._ban_seconds * 2 ** min(self._level - 1, 32), longest)
+        self.bans, self._strikes, self._banned_until = self.bans + 1, [], now + seconds
+        began, ended = (datetime.fromtimestamp(at, UTC) for at in (now, now + seconds))
+        self.last_ban = v2.Ban(began=began, ended=ended)
 
     def headers(self, now: float) -> dict[str, str]:
         """The limit headers of every response."""

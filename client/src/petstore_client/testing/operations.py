@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 from urllib.parse import parse_qsl
 
 import httpx2
 import msgspec
+from msgspec import structs
 
 from petstore_client import v2
 from petstore_client._types import UNDECODABLE, Timestamp, read_timestamp
@@ -14,8 +16,10 @@ from petstore_client.testing import webhooks
 from petstore_client.testing.changes import existing, first_with, in_utc, represent, seen
 from petstore_client.testing.faults import JSON, NO_STORE, Raw, ServiceRaw, error
 from petstore_client.testing.shop import IDENTIFIER, Operation, batch, changing, identifier
-from petstore_client.testing.store import FIRST, Refusal, Store, place_of
+from petstore_client.testing.store import FIRST, Placed, Refusal, Store, place_of
 
+_MAX_LIMIT = 1000
+_KEY_LIFETIME = 86_400  # seconds for which an idempotency key gets the order that was placed with it
 _MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
     "petId": lambda order, text: order.pet_id == int(text),
     "complete": lambda order, text: bool(order.complete) is (text == "true"),
@@ -78,14 +82,16 @@ def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     given = parse_qsl(request.url.query.decode())
     query = dict(given)
     states, references = [[value for name, value in given if name == wanted] for wanted in ("status", "reference")]
-    sort = query.get("sort", "id")
+    sort, limit = query.get("sort", "id"), _limit(query)
+    if sort not in get_args(v2.Sort):
+        raise Refusal(400, "invalid_parameter", f"The parameter 'sort' is one of {', '.join(get_args(v2.Sort))}.")
     places = sorted((place_of(order, sort), order) for order in store.visible.values())
     try:
         after = tuple(map(int, query["cursor"].split("_"))) if "cursor" in query else ()
     except ValueError:
         return error(400, "invalid_cursor", "This cursor is not one of this service.")
     rest = [(place, order) for place, order in places if place > after]
-    examined, limit = rest[: store.work_limit], int(query.get("limit", 100))
+    examined = rest[: store.work_limit]
     found = [
         (place, order)
         for place, order in examined
@@ -112,11 +118,19 @@ def _changes(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     query = dict(parse_qsl(request.url.query.decode()))
     place = store.position_after(query["after"]) if "after" in query else FIRST
     found = store.changed_after(place)
-    page = found[: int(query.get("limit", 100))]
+    page = found[: _limit(query)]
     token = store.token_of(page[-1][0] if page else place)
     changes = v2.Changes(data=[seen(store, order) for _, order in page], next=token, more=len(found) > len(page))
     idle = "" if page else token
     return ServiceRaw(200, NO_STORE, pieces=(msgspec.json.encode(changes),), idle=idle)
+
+
+def _limit(query: dict[str, str]) -> int:
+    """The most orders on a page. Raises Refusal."""
+    limit = int(query.get("limit", 100))
+    if not 1 <= limit <= _MAX_LIMIT:
+        raise Refusal(400, "invalid_parameter", f"The parameter 'limit' is from 1 to {_MAX_LIMIT}.")
+    return limit
 
 
 def _matches(order: v2.Order, query: dict[str, str]) -> bool:
@@ -128,20 +142,20 @@ def _place(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     if "idempotency-key" not in request.headers:
         return error(400, "idempotency_key_missing", "This request needs the header Idempotency-Key.")
     key = re.sub(r'^"(.+)"$', r"\1", request.headers["idempotency-key"])  # in quotes, it is the same key
-    if key in store.placed:
-        content, raw = store.placed[key]
-        if content != request.content:
+    known = store.placed.get(key)
+    if known is not None and now - known.at < _KEY_LIFETIME:
+        if known.content != request.content:
             return error(422, "idempotency_key_reused", "This Idempotency-Key was used for another order.")
-        return replace(raw, headers={**raw.headers, "idempotency-replayed": "true"})
+        return replace(known.raw, headers={**known.raw.headers, "idempotency-replayed": "true"})
     try:
         new = msgspec.json.decode(request.content, type=NewOrder)
     except UNDECODABLE as wrong:
         return error(400, "invalid_body", f"The body is not an order: {wrong}.")
     account = store.accounts[0]
-    known = first_with(store, new.reference, account)
-    if known is not None:
-        message = f"Order {known} already has this reference; if it is the same order, do not place it again."
-        raise Refusal(409, "reference_in_use", message, known)
+    first = first_with(store, new.reference, account)
+    if first is not None:
+        message = f"Order {first} already has this reference; if it is the same order, do not place it again."
+        raise Refusal(409, "reference_in_use", message, first)
     number = store.highest_id + 1
     store.placed_ids.add(number)
     order = v2.Order(
@@ -151,7 +165,7 @@ def _place(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
     body = msgspec.json.encode(seen(store, store.write(order, now)))
     headers = {**JSON, "location": f"orders/{number}", "cache-control": "no-store"}
     raw = Raw(201, headers, pieces=(body,))
-    store.placed[key] = (request.content, raw)
+    store.placed[key] = Placed(request.content, raw, now)
     return raw
 
 
@@ -161,7 +175,8 @@ def _usage(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
         v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset_timestamp=each.ends(now))
         for each in store.limits.windows
     ]
-    usage = v2.Usage(plan="enterprise", orders=store.sees, key=store.key, windows=windows, history=[])
+    key = structs.replace(store.key, last_ban=store.limits.last_ban)
+    usage = v2.Usage(plan="enterprise", orders=store.sees, key=key, windows=windows, history=[])
     return represent(request, usage)
 
 

@@ -47,8 +47,8 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     `orders` and `pets` are dictionaries by id, which tests may change. Orders of version 2 (`petstore_client.v2.Order`)
     have their status and timestamps; others were created when the fake first sees them. `shipped` lists the
     identifiers of shipped orders. `per_minute` and `per_day` are the limits of its only account; `ban_strikes` and
-    `ban_seconds` say when and for how long its key is banned for requests that come too early. A page of version 2
-    examines at most `work_limit` orders, so it may be short, even empty. `sunset` is the header of `get_pet`.
+    `ban_seconds` say when and for how long its key is first banned for requests that come too early. A page of version
+    2 examines at most `work_limit` orders, so it may be short, even empty. `sunset` is the header of `get_pet`.
 
     `receivers` are the functions that `deliver` and a ping call with the headers and the body of each message, by the
     URLs of the webhooks. Each returns a status, an httpx2.Response, or None for 204. A URL without one has no response.

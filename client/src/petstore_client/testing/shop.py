@@ -37,9 +37,13 @@ def changing(kind: str) -> Operation:
 
 def identifier(number: str) -> int:
     """The identifier, written as the service demands (D4). Raises Refusal."""
-    if not IDENTIFIER.fullmatch(number) or not -(2**63) <= int(number) < 2**63:
+    if not IDENTIFIER.fullmatch(number) or not _fits(int(number)):
         raise Refusal(404, "invalid_order_id", "An order identifier is a whole number of at most 64 bits.")
     return int(number)
+
+
+def _fits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 def _conditions(request: httpx2.Request) -> dict[str, Any]:
@@ -101,6 +105,6 @@ def _operation(given: object) -> dict[str, Any]:
     if_match = given.get("ifMatch")
     known = known and (if_match is None or (isinstance(if_match, str) and TAGS.fullmatch(if_match) is not None))
     known = known and given.get("ifNoneMatch") in (None, "*")
-    if not known or type(given.get("orderId")) is not int:
+    if not known or type(given.get("orderId")) is not int or not _fits(given["orderId"]):
         raise Refusal(400, "invalid_body", f"The operation '{kind}' has a wrong field, or lacks one.")
     return given

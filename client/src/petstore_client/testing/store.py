@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import httpx2
 from msgspec.structs import asdict, replace
@@ -63,11 +63,19 @@ class Subscription:
     next_at: float = 0.0
 
 
+class Placed(NamedTuple):
+    """The body of a request that placed an order, the response, and when that was, in Unix seconds."""
+
+    content: bytes
+    raw: Raw
+    at: float
+
+
 @dataclass(eq=False)
 class Store:
     """What the service holds. Tests change the first four; `track` notes what has changed.
 
-    `tracked` has the orders of version 2, and `placed`, by idempotency key, the request body and the response.
+    `tracked` has the orders of version 2, and `placed` what was placed, by idempotency key.
     `accounts` are the names of all accounts; the first is that of the `key`, which sees all orders or its own.
     `receivers` are by the URLs of webhooks.
     """
@@ -87,7 +95,7 @@ class Store:
     sees: Sees
     webhooks: dict[str, Subscription] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
+    placed: dict[str, Placed] = field(default_factory=dict)
     placed_ids: set[int] = field(default_factory=set)
     history: int = 1  # another one after a restore
     tracked: dict[int, v2.Order] = field(default_factory=dict)

@@ -204,7 +204,7 @@ def _delete(store: Store, request: httpx2.Request, webhook_id: str, now: float) 
 def _ping(store: Store, request: httpx2.Request, webhook_id: str, now: float) -> Raw:
     pinged = _existing(store, webhook_id, ended=False)
     body = _body("ping", datetime.fromtimestamp(now, UTC), {})
-    return _uncached(_send(store, pinged, f"{next(store.numbers):032x}", body, now)[0])
+    return _uncached(_whole(_send(store, pinged, f"{next(store.numbers):032x}", body, now)[0]))
 
 
 def _rotate(store: Store, request: httpx2.Request, webhook_id: str, now: float) -> Raw:
@@ -227,8 +227,17 @@ def _existing(store: Store, webhook_id: str, *, ended: bool = True) -> Subscript
 
 
 def _shown(store: Store, each: Subscription, now: float) -> v2.Webhook:
-    pending = [] if each.webhook.state == "ended" else _pending(store, each)
-    return replace(each.webhook, lag=max(0, int(now - pending[0][1].updated_at.timestamp())) if pending else 0)
+    webhook = each.webhook
+    pending = [] if webhook.state == "ended" else _pending(store, each)
+    lag = max(0, int(now - pending[0][1].updated_at.timestamp())) if pending else 0
+    created_at, attempts = webhook.created_at.replace(microsecond=0), [_whole(each) for each in webhook.attempts]
+    since = webhook.failing_since and webhook.failing_since.replace(microsecond=0)
+    return replace(webhook, lag=lag, created_at=created_at, failing_since=since, attempts=attempts)
+
+
+def _whole(attempt: v2.Attempt) -> v2.Attempt:
+    """The attempt with its time in whole seconds, as all times of a webhook are shown."""
+    return replace(attempt, at=attempt.at.replace(microsecond=0))
 
 
 def _revealed(store: Store, each: Subscription, now: float) -> Raw:
