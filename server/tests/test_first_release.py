@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,6 +17,7 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan, VisibleOrders, edit
 from petstore_server.domain.errors import StatementFailed
+from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import INT64_MAX, MAX_ASSIGNED_ID, Order
 from petstore_server.domain.placements import Placement
 from petstore_server.engines.postgres import opening as postgres_opening
@@ -32,7 +34,19 @@ from testing.cli import CommandLine
 from testing.damage import execute
 from testing.first_release import OWNERS
 from testing.forked_work import migrate
-from testing.stores import BY, SqlitePlaces, Stores, body, opened, opened_file, opening, reason, records_of, refusal
+from testing.stores import (
+    BY,
+    SqlitePlaces,
+    Stores,
+    api_key,
+    body,
+    opened,
+    opened_file,
+    opening,
+    reason,
+    records_of,
+    refusal,
+)
 
 ROWS = """
     SELECT id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed,
@@ -151,6 +165,16 @@ async def test_setting_owners_is_a_change_only_for_accounts_that_see_their_own_o
         assert [row[:8] + row[9:] for row in before] == [row[:8] + row[9:] for row in execute(old, ROWS)]
         assert b',{"id":3},{"id":5}' == records_of(await zoo.current())
         assert everything == await body(store)
+
+
+@pytest.mark.parametrize(("scope", "changed"), [(Scope.ORDERS_MANAGE, [2, 3, 5]), (Scope.ORDERS_WRITE, [])])
+async def test_setting_owners_is_a_change_if_a_key_sees_owners(old: Stores, scope: Scope, changed: list[int]) -> None:
+    """A copy that it has made by following changes would lack them."""
+    async with old.opened() as store:
+        await store.keys.create(replace(api_key("shop"), scopes=frozenset({scope})), BY)
+        assert [(3, 5)] == await claim(store)
+        assert OWNERS == await owners(store)
+        assert changed == [row[0] for row in execute(old, ROWS) if row[8] > 1000]
 
 
 async def test_an_order_that_is_locked_gets_its_owner_later(old_postgres: Stores) -> None:

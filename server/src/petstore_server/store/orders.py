@@ -9,6 +9,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.changes import ChangedOrder, OrderChange
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
+from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import PLACE, Order
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.transitions import Transition
@@ -45,6 +46,7 @@ _PLACED_BY = f"""
 _LOCK_ACCOUNTS = """
     SELECT id, orders = 'own' FROM petstore.accounts WHERE id = ANY(%s::bigint[]) ORDER BY id FOR SHARE
 """
+_SHOWS_OWNERS = "SELECT 1 FROM petstore.keys WHERE revoked_at IS NULL AND ' ' || scopes || ' ' LIKE %s LIMIT 1"
 _SET_OWNERS = """
     UPDATE petstore.orders SET account_id = new.owner FROM unnest(%s::bigint[], %s::bigint[]) AS new (order_id, owner)
     WHERE id = new.order_id
@@ -118,7 +120,7 @@ class Orders(Part):
         """Set the owners of some orders that 1.0.0 placed, by identifiers above `after`; `now` is in Unix seconds.
 
         The owner is the account with the key that the audit log names; without such an entry the order stays without an
-        owner. It is a change only for an account that sees only its own orders.
+        owner. It is a change only for an account that sees only its own orders, or if a key sees owners.
         """
         ids = [row[0] for row in await self._engine.query(_WITHOUT_OWNER, (after, CLAIMED_TOGETHER), in_order=True)]
         return await self._claim(ids, now) if ids else Claimed(0, after)
@@ -185,9 +187,10 @@ class Orders(Part):
         owners = dict((yield Query(_PLACED_BY, (list(rows),))))
         # Locked, so that an account cannot begin to see only its own orders meanwhile.
         locked = yield Query(_LOCK_ACCOUNTS, (sorted({*owners.values()}),), briefly=True)
-        own = {account_id for account_id, sees_own in locked if sees_own}
+        shown = yield Query(_SHOWS_OWNERS, (f"% {Scope.ORDERS_MANAGE} %",))
+        own = {account_id for account_id, sees_own in locked if sees_own or shown}
         yield ExecuteRows(_SET_OWNERS, [(key, owner) for key, owner in owners.items() if owner not in own])
-        # Their lists are found by the time of the last change.
+        # Their lists, and what follows them, are found by the time of the last change.
         changed = [(key, rows[key], *[None] * 5, owner) for key, owner in owners.items() if owner in own]
         if changed:
             yield from self._engine.dialect.update_orders(changed, now)
