@@ -347,8 +347,7 @@ def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes, count:
         (b"PAR1\x15\4", "a Parquet file; export the orders as CSV"),
     ],
 )
-def test_a_file_that_is_no_text_gets_a_step_of_its_own(cli: CommandLine, begin: bytes, reason: str) -> None:
-    """The advice was another encoding."""
+def test_a_file_without_text_gets_another_step_than_an_encoding(cli: CommandLine, begin: bytes, reason: str) -> None:
     for name in ("-", "--format=csv -"):
         refused = cli("orders", "import", *name.split(), stdin=begin + b"\x80" * 300)
         assert (1, True) == (refused.code, f"The file is {reason}" in refused.err)
