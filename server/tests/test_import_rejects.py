@@ -56,7 +56,7 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
 
 
 @pytest.mark.parametrize("status", ["5", "false", "[]"])
-def test_a_status_in_json_that_is_no_text_is_rejected_whatever_empty_ones_mean(status: str) -> None:
+def test_a_json_status_of_another_type_is_rejected_whatever_empty_ones_mean(status: str) -> None:
     options = ReadOptions("jsonl", statuses=(("", "shipped"),), columns=(("at", "cancelled"),))
     found = read(f'{{"id":1,"status":{status},"at":"2026"}}\n{{"id":2,"status":null}}'.encode(), options)
     assert ([Order(2, status=Status.SHIPPED)], ["status"]) == (found.orders, [each.column for each in found.rejects])
