@@ -303,19 +303,26 @@ class History:
     async def _import(self, step: ImportOrders) -> dict[int, Order]:
         current = {order_id: entry.order for order_id, entry in self.model.items()}
         outcomes, changed = [], {}
+        seen = set[int](), set[int]()  # orders that rows had: with their identifiers, and with only their references
         import_id, chosen = f"import:{next(self._keys)}", step.replace_placed
         imported = await self._writer.orders.import_batch(
             step.orders, import_id, BY, replace_placed=chosen, by_reference=step.by_reference
         )
-        for row in [await self._identified(each) for each in step.orders]:
+        for written, row in [(each, await self._identified(each)) for each in step.orders]:
             order = kept_of(current.get(row.id), row)
             before = current.get(row.id)
             same = before is not None and before.account == row.account and before.reference in (None, row.reference)
             protected = order.id in self._placed and not (step.replace_placed and same)
             others = [each for each in current.values() if each.id != order.id]
             outcome = self._imported(before, order, others, protected=protected)
-            is_other = outcome is ImportOutcome.PROTECTED and step.replace_placed
-            outcomes.append(ImportOutcome.OTHER_PLACED if is_other else outcome)
+            by_name = written.id == UNASSIGNED
+            if row.id in seen[not by_name]:  # of rows that name an order in both ways, the first one counts
+                outcome = ImportOutcome.UNCHANGED if before == order else ImportOutcome.REPEATED
+            elif outcome is ImportOutcome.PROTECTED and step.replace_placed:
+                outcome = ImportOutcome.OTHER_PLACED
+            outcomes.append(outcome)
+            if row.id != UNASSIGNED:
+                seen[by_name].add(row.id)
             if outcomes[-1] in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
                 current[order.id] = changed[order.id] = order
         assert outcomes == imported

@@ -1,6 +1,6 @@
 """Imported orders: which of a batch are created, replaced or refused, and what is written of them (D6, D21)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -69,7 +69,9 @@ class OrderImport:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
         by_reference = self.by_reference
         unassigned, waiting, ambiguous = list[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
+        by_name = set[int]()  # the places of orders that have only a reference
         if by_reference:
+            by_name = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
             without_id = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
             unassigned = sorted(without_id.difference(ambiguous))
@@ -77,8 +79,8 @@ class OrderImport:
         own = (yield from self._written_before(rows)) if by_reference else ()
         if unassigned:
             orders = yield from self._with_new_ids(orders, unassigned)
-        if by_reference:  # the same order may be named by its identifier and by its reference
-            repeated = {*repeated, *_again(orders)}.difference(ambiguous)
+        if by_name:
+            repeated = {*repeated, *_named_otherwise(orders, by_name)}.difference(ambiguous)
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
         found = NO_KEYS
@@ -246,10 +248,14 @@ class _Batch:
         return self.owners[order.account], order.reference
 
 
-def _again(orders: Sequence[Order]) -> Collection[int]:
-    """The places of orders with an identifier that an earlier one has."""
-    first = {order.id: place for place, order in reversed([*enumerate(orders)])}
-    return [place for place, order in enumerate(orders) if first[order.id] != place]
+def _named_otherwise(orders: Sequence[Order], by_name: Collection[int]) -> Iterator[int]:
+    """The places of orders that an earlier place has too, where one of the two has only the reference (`by_name`)."""
+    earlier = set[int](), set[int]()  # identifiers of those named by their identifiers, and by their references
+    for place, order in enumerate(orders):
+        by_reference = place in by_name
+        if order.id in earlier[not by_reference]:
+            yield place
+        earlier[by_reference].add(order.id)
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:

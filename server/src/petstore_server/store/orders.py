@@ -9,7 +9,6 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.changes import ChangedOrder, OrderChange
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.imports import ImportOutcome, Obstacle, Rejected
-from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import PLACE, Order
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.domain.transitions import Transition
@@ -183,6 +182,8 @@ class Orders(Part):
     @bulk_transaction
     def _claim(self, ids: Sequence[int], now: float) -> Work[Claimed]:
         """Set the owners of these orders, as far as no other transaction has locked them."""
+        from petstore_server.domain.keys import Scope  # which commands on orders do not load
+
         rows = dict((yield Query(_LOCK_WITHOUT_OWNER, (ids,))))
         owners = dict((yield Query(_PLACED_BY, (list(rows),))))
         # Locked, so that an account cannot begin to see only its own orders meanwhile.
