@@ -303,7 +303,8 @@ class History:
     async def _import(self, step: ImportOrders) -> dict[int, Order]:
         current = {order_id: entry.order for order_id, entry in self.model.items()}
         outcomes, changed = [], {}
-        seen = set[int](), set[int]()  # orders that rows had: with their identifiers, and with only their references
+        seen, new = set[int](), set[int]()  # the orders of earlier rows; `new` are those that got an identifier
+        known = {named(order) for order in current.values()}
         import_id, chosen = f"import:{next(self._keys)}", step.replace_placed
         imported = await self._writer.orders.import_batch(
             step.orders, import_id, BY, replace_placed=chosen, by_reference=step.by_reference
@@ -315,14 +316,15 @@ class History:
             protected = order.id in self._placed and not (step.replace_placed and same)
             others = [each for each in current.values() if each.id != order.id]
             outcome = self._imported(before, order, others, protected=protected)
-            by_name = written.id == UNASSIGNED
-            if row.id in seen[not by_name]:  # of rows that name an order in both ways, the first one counts
+            is_new = written.id == UNASSIGNED and named(row) not in known
+            counts = step.by_reference and outcome is not ImportOutcome.UNKNOWN_ACCOUNT and row.id != UNASSIGNED
+            if counts and (row.id in seen or (row.id in new and not is_new)):  # the first row of an order counts
                 outcome = ImportOutcome.UNCHANGED if before == order else ImportOutcome.REPEATED
             elif outcome is ImportOutcome.PROTECTED and step.replace_placed:
                 outcome = ImportOutcome.OTHER_PLACED
             outcomes.append(outcome)
-            if row.id != UNASSIGNED:
-                seen[by_name].add(row.id)
+            if counts:
+                (new if is_new else seen).add(row.id)
             if outcomes[-1] in (ImportOutcome.CREATED, ImportOutcome.REPLACED):
                 current[order.id] = changed[order.id] = order
         assert outcomes == imported

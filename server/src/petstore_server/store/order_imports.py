@@ -1,6 +1,6 @@
 """Imported orders: which of a batch are created, replaced or refused, and what is written of them (D6, D21)."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -68,26 +68,25 @@ class OrderImport:
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
         by_reference = self.by_reference
-        unassigned, waiting, ambiguous = list[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
-        by_name = set[int]()  # the places of orders that have only a reference
+        unassigned, waiting, ambiguous = set[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
         if by_reference:
-            by_name = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
             without_id = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
-            unassigned = sorted(without_id.difference(ambiguous))
+            unassigned = without_id.difference(ambiguous)
         rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
         if unassigned:
-            orders = yield from self._with_new_ids(orders, unassigned)
-        if by_name:
-            repeated = {*repeated, *_named_otherwise(orders, by_name)}.difference(ambiguous)
+            orders = yield from self._with_new_ids(orders, sorted(unassigned))
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
+        if by_reference:  # the same order may be named by its identifier and by its reference
+            named = [place for place, order in enumerate(orders) if order.account is None or order.account in owners]
+            repeated = {*repeated, *_again(orders, named, unassigned)}.difference(ambiguous)
         found = NO_KEYS
         if owners:
             possible = possible_references(existing, orders)
-            named = {(owners[name], reference) for name, reference in possible if name in owners}
-            found = yield from find_references(self.dialect, named)
+            wanted = {(owners[name], reference) for name, reference in possible if name in owners}
+            found = yield from find_references(self.dialect, wanted)
         if self.rule is None:
             outcomes, changed = evaluate(orders, existing, evaluate_import, kept_of, repeated=repeated)
         else:
@@ -248,14 +247,14 @@ class _Batch:
         return self.owners[order.account], order.reference
 
 
-def _named_otherwise(orders: Sequence[Order], by_name: Collection[int]) -> Iterator[int]:
-    """The places of orders that an earlier place has too, where one of the two has only the reference (`by_name`)."""
-    earlier = set[int](), set[int]()  # identifiers of those named by their identifiers, and by their references
-    for place, order in enumerate(orders):
-        by_reference = place in by_name
-        if order.id in earlier[not by_reference]:
+def _again(orders: Sequence[Order], places: Iterable[int], unassigned: Collection[int]) -> Iterator[int]:
+    """Those of the places whose order an earlier one has, unless both were without an identifier (`unassigned`)."""
+    seen, new = set[int](), set[int]()
+    for place in places:
+        order_id, is_new = orders[place].id, place in unassigned
+        if order_id in seen or (order_id in new and not is_new):
             yield place
-        earlier[by_reference].add(order.id)
+        (new if is_new else seen).add(order_id)
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
