@@ -190,6 +190,7 @@ async def running_console(stores: Stores, environ: Mapping[str, str] | None = No
             (visit, "PAGE_SECONDS"),
             (sources, "_SESSION_SECONDS"),
             (monitor, "_LIVE_SECONDS"),
+            (monitor, "_ROUND_SECONDS"),
             (monitor, "CHECK_SECONDS"),
         ):
             opened.enter_context(patch.object(module, name, PATIENCE))

@@ -156,6 +156,27 @@ async def test_a_check_that_cannot_be_made_says_so_and_hides_no_other(
     assert asked == ("warn postgresql This was not checked: It is full. Wait." in shown)
 
 
+async def test_checks_on_demand_begin_after_those_under_way(console: Console, browser: Browser) -> None:
+    begun, allowed = asyncio.Event(), asyncio.Event()
+
+    async def examine() -> list[CheckResult]:
+        found = CheckResult("disk", "ok", "after the change" if begun.is_set() else "before the change")
+        begun.set()
+        await allowed.wait()
+        return [found]
+
+    await console.check()
+    await browser.get("/orders")
+    console.sources.monitor._examine = examine
+    under_way = asyncio.create_task(console.sources.monitor.watch())
+    await begun.wait()
+    submitted = asyncio.create_task(browser.submit("/check"))
+    await asyncio.sleep(0.05)
+    allowed.set()
+    assert "after the change" in await submitted
+    await under_way
+
+
 async def test_checks_are_repeated_on_demand_and_a_failed_one_shows_on_every_page(
     console: Console, browser: Browser
 ) -> None:

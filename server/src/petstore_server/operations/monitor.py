@@ -77,11 +77,14 @@ class HealthMonitor:
 
     async def look(self, *, again: bool = False) -> None:
         """Ask for the state, and run the checks if they are old or if `again`; wait for that a short time only."""
-        tasks = {self._ask()}
-        if again or monotonic() - self._examined_at >= CHECK_SECONDS:
-            round_ = self._round()
-            tasks |= {round_} if again else set()
-        await asyncio.wait(tasks, timeout=_ROUND_SECONDS if again else _LIVE_SECONDS)
+        asked = self._ask()
+        if not again and monotonic() - self._examined_at >= CHECK_SECONDS:
+            self._round()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ROUND_SECONDS if again else _LIVE_SECONDS):
+                await asyncio.wait({asked})
+                if again:
+                    await self._round_from_now()
 
     async def watch(self) -> None:
         """Run the checks, and wait for them. Called every CHECK_SECONDS."""
@@ -122,6 +125,12 @@ class HealthMonitor:
             self._examined_at = monotonic()
             self._examining = asyncio.create_task(_logged(self._check()))
         return self._examining
+
+    async def _round_from_now(self) -> None:
+        """Run the checks. A round under way may have read what was changed since, so it is waited for first."""
+        if self._examining is not None:
+            await asyncio.wait({self._examining})
+        await asyncio.wait({self._round()})
 
     async def _read_state(self) -> None:
         ready, detail = await self._service.readiness()
