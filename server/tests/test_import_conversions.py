@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.imports.conversions import Timestamps, UnclearCell, integer_cell
+from petstore_server.imports.conversions import UnclearCell, integer_cell
 from petstore_server.imports.options import parse_timezone
+from petstore_server.imports.timestamps import Timestamps
 from testing.cases import for_all
 
 BERLIN = ZoneInfo("Europe/Berlin")

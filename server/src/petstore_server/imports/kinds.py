@@ -14,7 +14,6 @@ from petstore_server.imports.conversions import (
     FLAGS,
     Cell,
     Statuses,
-    Timestamps,
     UnclearCell,
     boolean_cell,
     integer_cell,
@@ -22,6 +21,7 @@ from petstore_server.imports.conversions import (
 )
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault
+from petstore_server.imports.timestamps import Timestamps
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)

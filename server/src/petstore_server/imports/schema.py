@@ -9,12 +9,13 @@ from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports import shops
-from petstore_server.imports.conversions import PLAIN_DIGITS, Statuses, Timestamps, is_filled
+from petstore_server.imports.conversions import PLAIN_DIGITS, Statuses, is_filled
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.imports.options import plain_name as _plain
 from petstore_server.imports.rejects import MAX_NAME, Fault, UnreadableRow
+from petstore_server.imports.timestamps import Timestamps
 
 _MAX_FAULTS = 10  # of a row that are named
 _MAX_NAMES = 30  # of columns that are not fields that are named
