@@ -18,12 +18,14 @@ import pytest
 from petstore_server.cli.importing import phrased, scratch_store
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.imports import ImportOutcome
-from petstore_server.domain.orders import Order, Status, ship_on
+from petstore_server.domain.orders import UPDATE, Order, Status, ship_on
+from petstore_server.domain.pets import Pet
 from petstore_server.domain.placements import Placement
+from petstore_server.domain.transitions import Transition
 from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.imports import files, running
 from petstore_server.imports.files import Source
-from petstore_server.imports.kinds import ORDERS
+from petstore_server.imports.kinds import ORDERS, PETS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.reading import _on_thread, read_ahead
 from petstore_server.imports.rejects import Rejects
@@ -89,6 +91,31 @@ async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(
         assert expected == (await imported(store, content)).counts
         found = [order async for batch in store.orders.scan() for order in batch]
         assert [Order(1, None, 5, DATE, False), Order(2, 8, 2, DATE), shipped, Order(4, None, 1)] == found
+
+
+async def test_fields_without_a_column_keep_what_they_get_while_the_import_waits_for_the_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.orders.import_batch([Order(1, 7, 2, DATE, reference="A"), Order(2, 8, 2)], "import-1", BY)
+    await store.pets.import_batch([Pet(1, "Rex", "dog")], "import-2", BY)
+    import_orders, import_pets = store.orders.import_batch, store.pets.import_batch
+
+    async def orders_after_a_change(*given: Any, **more: Any) -> list[ImportOutcome]:
+        meanwhile = Transition[Order](UPDATE, lambda order: order._replace(quantity=9, reference=None))
+        await store.orders.change(1, meanwhile, BY)
+        return await import_orders(*given, **more)
+
+    async def pets_after_another_import(*given: Any, **more: Any) -> list[ImportOutcome]:
+        await import_pets([Pet(1, "Rex", "cat")], "import-3", BY)
+        return await import_pets(*given, **more)
+
+    monkeypatch.setattr(store.orders, "import_batch", orders_after_a_change)
+    monkeypatch.setattr(store.pets, "import_batch", pets_after_another_import)
+    assert 2 == (await imported(store, "id,petId,shipDate\n1,6,\n2,8,\n")).imported
+    assert [Order(1, 6, 9), Order(2, 8, 2)] == await orders_of(store)
+    source = Source(io.BytesIO(b"id,name\n1,Max\n"), "-", None)
+    await ended(FileImport(PETS, source, ReadOptions(), Rejects()).run(store, lambda: BY))
+    assert Pet(1, "Max", "cat") == await store.pets.find(1)
 
 
 async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_ending() -> None:

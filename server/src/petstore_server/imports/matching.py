@@ -45,9 +45,9 @@ def _names(records: Iterable[Any]) -> set[Named]:
 async def completed(
     kind: RecordKind[T], records: list[T], store: Store, missing: Collection[str], *, replace_placed: bool
 ) -> list[T]:
-    """The records, with the fields that the file has no column for as the store has them.
+    """The records, with the fields that the file has no column for as the store has them, for a preview and warnings.
 
-    Only another import may change these fields of a pending order meanwhile, and any other order is refused.
+    They may change until the import locks the records, and then keeps what they are (`missing` of `import_batch`).
     """
     if not missing:
         return records

@@ -247,6 +247,7 @@ class FileImport(Generic[T]):
         dry, options = self._dry, self.options
         missing = self.schema.missing
         records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
+        run["missing"] = missing
         if dry:
             await dry.copy(records, run["actor"])
         if self._kind is ORDERS:

@@ -17,20 +17,21 @@ from petstore_server.domain.imports import (
     possible_references,
 )
 from petstore_server.domain.lists import NO_OWNER
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, ORDER_FIELDS, UNASSIGNED, Order
 from petstore_server.store.engine import NO_KEYS, Dialect, Named
 from petstore_server.store.imports import add_batch
 from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_row, read_order
 from petstore_server.store.references import References, find_references
 from petstore_server.store.statements import OWNER_NAME, Query, Row, Work, marks
 
+_NAMING = ("account", "reference")
 _FIND_ORIGINS = f"SELECT {COLUMNS}, {OWNER_NAME}, account_id, placed, imported {WITH_IDS}"
 _BATCHES_OF = "SELECT id FROM petstore.import_batches WHERE import_id = %s AND id = ANY(%s::bigint[])"
 _LAST_LOCKED = "SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE"
 
 
 class ImportRule(NamedTuple):
-    """What an import may do. `placed` are orders that count as placed over the API.
+    """What an import may do. `placed` are orders that count as placed over the API, and `missing` fields that are kept.
 
     New orders from `reserved_from` on, if that is greater than 1, can only be placed. The others are as for
     `Orders.import_batch`.
@@ -41,11 +42,30 @@ class ImportRule(NamedTuple):
     replace_placed: bool
     update_only: bool
     correct_shipped: bool
+    missing: Collection[str]
 
     @property
     def accepts_any_new(self) -> bool:
         """Whether any order without an owner can be created."""
         return self.reserved_from == 1 and not self.update_only
+
+    def all_placed(self, rows: Sequence[Row]) -> set[int]:
+        """The orders that count as placed, with those of these rows."""
+        return {*self.placed, *(row[2] for row in rows if row[6])}
+
+    def completed(self, orders: Sequence[Order], existing: Mapping[int, Order], rows: Sequence[Row]) -> Sequence[Order]:
+        """The orders, with the `missing` fields as the existing ones have them, which are locked."""
+        if not self.missing:
+            return orders
+        kept = [pair for pair in zip(ORDER_FIELDS, Order._fields, strict=True) if pair[0] in self.missing]
+        given = _NAMING if self.replace_placed else ()  # what names an order that was placed is only the file's
+        placed = self.all_placed(rows)
+
+        def complete(order: Order) -> Order:
+            old, named = existing.get(order.id), given if order.id in placed else ()
+            return order._replace(**{to: getattr(old or order, to) for name, to in kept if name not in named})
+
+        return list(map(complete, orders))
 
 
 @dataclass
@@ -78,6 +98,7 @@ class OrderImport:
         if unassigned:
             orders = yield from self._with_new_ids(orders, sorted(unassigned))
         existing = {row[2]: read_order(*row[:5]) for row in rows}
+        orders = orders if self.rule is None else self.rule.completed(orders, existing, rows)
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
         if by_reference:  # the same order may be named by its identifier and by its reference
             named = [place for place, order in enumerate(orders) if order.account is None or order.account in owners]
@@ -92,7 +113,7 @@ class OrderImport:
         else:
             simple = not by_reference and all(order.account is None for order in orders)
             assigned = {orders[place].id for place in unassigned}
-            placed = {*self.rule.placed, *(row[2] for row in rows if row[6])}
+            placed = self.rule.all_placed(rows)
             batch = _Batch(self.rule, owners, References(found), placed, assigned, own, waiting)
             any_new = simple and self.rule.accepts_any_new
             outcomes, changed = evaluate(orders, existing, batch, batch.completed, any_new=any_new, repeated=repeated)

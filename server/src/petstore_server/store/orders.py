@@ -213,6 +213,7 @@ class Orders(Part):
         as_stored: bool = False,
         repeated: Collection[int] = (),
         by_reference: bool = False,
+        missing: Collection[str] = (),
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome], Mapping[int, Obstacle]], Rejected] = lambda *_: Rejected(),
     ) -> Work[list[ImportOutcome]]:
@@ -224,11 +225,13 @@ class Orders(Part):
         have shipped are replaced too, as far as they can be corrected. `as_stored`: they are copies of stored ones, so
         none is refused. `repeated` are the places of those that the file has had before, which change nothing.
         `by_reference`: orders of this import may be UNASSIGNED; they are the owner's with their reference, or new.
+        `missing` are fields that stored orders keep, except the names of those that were placed and are replaced.
         `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes and the places of
         orders that another one stands against. Raises DamagedRecord if a stored one cannot be read.
         """
         reserved_from = 1 if assigned else self.first_assigned
-        rule = None if as_stored else ImportRule(placed, reserved_from, replace_placed, update_only, correct_shipped)
+        allowed = replace_placed, update_only, correct_shipped
+        rule = None if as_stored else ImportRule(placed, reserved_from, *allowed, missing)
         dialect, first = self._engine.dialect, self.first_assigned
         imported = OrderImport(dialect, import_id, actor, rule, first, by_reference=by_reference)
         outcomes: list[ImportOutcome] = []

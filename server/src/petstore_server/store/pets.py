@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
@@ -35,6 +36,7 @@ class Pets(Part):
         actor: Actor,
         *,
         repeated: Collection[int] = (),
+        missing: Collection[str] = (),
         file: str = "",
         rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
     ) -> Work[list[ImportOutcome]]:
@@ -42,6 +44,8 @@ class Pets(Part):
         # Imports wait for one another: another one may bring pets that this one would take for missing.
         yield Query("SELECT one FROM petstore.store WHERE one = 1 FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
+        kept = {each.id: {name: getattr(each, name) for name in missing} for each in existing.values()}
+        pets = [replace(pet, **kept[pet.id]) if pet.id in kept else pet for pet in pets] if missing else pets
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import, repeated=repeated)
         if changed:
             yield ExecuteMany(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
