@@ -1,6 +1,7 @@
 """Transactions next to others: what one waits for, what one that fails leaves, and what is never done twice."""
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -15,15 +16,22 @@ import pytest
 from petstore_server.deadlines import Timeouts
 from petstore_server.domain.accounts import suspend
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import AccountClosed, KeyNotUsable, ServiceUnavailable, StatementFailed
+from petstore_server.domain.errors import (
+    AccountClosed,
+    KeyNotUsable,
+    ServiceUnavailable,
+    SessionNotFound,
+    StatementFailed,
+)
+from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.postgres.options import transactions
+from petstore_server.engines.postgres.options import BRIEFLY, transactions
 from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store.engine import Engine, Part, bulk_transaction, snapshot, transaction
 from petstore_server.store.statements import Execute, Query, Row, Work
-from testing.stores import BY, Stores, add_key, api_key, successor
+from testing.stores import BY, Stores, add_key, api_key, log, successor
 from testing.subprocesses import PATIENCE
 
 NOW = 10_000.0
@@ -46,8 +54,13 @@ async def engine_of(stores: Stores) -> AsyncIterator[Engine]:
         await opened.close()
 
 
-async def commit_before(other: psycopg.AsyncConnection, stores: Stores, work: Awaitable[object]) -> None:
-    """Begin work, commit what another program has changed when the work waits for that, and end the work."""
+async def commit_before(
+    other: psycopg.AsyncConnection, stores: Stores, work: Awaitable[object], last: str = "SELECT 1"
+) -> None:
+    """Begin work, commit what another program has changed when the work waits for that, and end the work.
+
+    `last` is what the other program does before it commits.
+    """
     sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     task = asyncio.ensure_future(work)
     async with await psycopg.AsyncConnection.connect(stores.url, autocommit=True) as connection:
@@ -55,6 +68,7 @@ async def commit_before(other: psycopg.AsyncConnection, stores: Stores, work: Aw
             while await (await connection.execute(sql)).fetchone() is None:
                 assert not task.done(), "it did not wait"
                 await asyncio.sleep(0.01)
+    await other.execute(last.encode())
     await other.commit()
     await task
 
@@ -92,6 +106,61 @@ async def test_a_key_that_is_being_created_is_revoked_when_its_account_closes(po
             await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, None))
             await commit_before(other, postgres_stores, store.accounts.close_account("zoo", BY))
         assert [BY.at] * 2 == [key.revoked_at for key in await store.keys.list("zoo")]
+
+
+async def test_a_new_webhook_waits_for_its_account_without_keeping_changes_of_access_waiting(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store)
+        webhook = Webhook("wh_one", (await store.accounts.find("zoo")).id, "zoo", "https://shop.example/", NOW)
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+            await other.execute("UPDATE petstore.accounts SET note = 'new' WHERE name = 'zoo'")
+            free = "SELECT 1 FROM petstore.store FOR UPDATE NOWAIT"
+            await commit_before(other, postgres_stores, store.webhooks.create(webhook, "digest", BY), free)
+        assert [webhook.id] == [each.id for each in await store.webhooks.of_account()]
+
+
+async def test_a_change_of_a_webhook_under_way_is_kept_when_all_secrets_are_replaced(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store)
+        webhook = Webhook("wh_one", (await store.accounts.find("zoo")).id, "zoo", "https://shop.example/", NOW)
+        await store.webhooks.create(webhook, "digest", BY)
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+            await other.execute("UPDATE petstore.webhooks SET state = 'paused'")
+            await commit_before(other, postgres_stores, store.webhooks.rotate_all("another", BY))
+        found = await store.webhooks.find("wh_one")
+        assert (WebhookState.PAUSED, 2) == (found.state, found.generation)
+
+
+async def test_all_sessions_end_also_one_of_a_sign_in_under_way_and_each_is_ended_once(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await store.sessions.create_link("link", BY)
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+            await other.execute("DELETE FROM petstore.console_sessions")
+            await other.execute(
+                "INSERT INTO petstore.console_sessions (digest, kind, actor, role, began_at, expires_at)"
+                " VALUES (sha256('one'), 'session', 'operator:ada', 'admin', %s, %s)",
+                (BY.at, BY.at + 60),
+            )
+            await commit_before(other, postgres_stores, store.sessions.end_all(BY))
+            assert [] == await store.sessions.list(BY.at)
+            await store.sessions.create_link("link", BY)
+            await store.sessions.sign_in("link", "token", BY.at)
+            [session] = await store.sessions.list(BY.at)
+            await other.execute("DELETE FROM petstore.console_sessions")
+            with pytest.raises(SessionNotFound):
+                await commit_before(other, postgres_stores, store.sessions.end_one(session.id, BY))
+        assert "console.end_session" not in [entry.action for entry in await log(store)]
+
+
+async def test_postgresql_looks_for_a_deadlock_before_a_wait_ends(postgres_stores: Stores) -> None:
+    async with engine_of(postgres_stores) as opened:
+        sql = "SELECT boot_val::integer FROM pg_settings WHERE name = 'deadlock_timeout'"
+        [(looks_after,)] = await opened.query(sql)
+    limits = re.findall("'(?:lock|statement)_timeout', '([0-9]+)'", transactions(Timeouts()).write.begin + BRIEFLY)
+    for_lock, for_statement, for_lock_briefly = map(int, limits)
+    assert looks_after < for_lock == for_lock_briefly < for_statement
 
 
 async def test_changes_of_keys_and_accounts_do_not_wait_for_the_foreign_keys_of_usage(postgres_stores: Stores) -> None:

@@ -15,9 +15,9 @@ LAST_LOOK_SECONDS = 0.02
 class Timeouts(NamedTuple):
     """How many seconds calls for which requests wait may take."""
 
-    lock: float = 1.0
-    """For a lock of PostgreSQL."""
-    statement: float = 1.2
+    lock: float = 1.1
+    """For a lock of PostgreSQL, which looks for a deadlock after a second: the transaction is then repeated."""
+    statement: float = 1.3
     """For one message to PostgreSQL, which ends its statement a little earlier."""
     total: float = 1.8
     """For a change or a read in PostgreSQL with all attempts, and for a free connection."""

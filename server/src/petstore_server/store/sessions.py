@@ -112,8 +112,10 @@ class Sessions(Part):
         rows = yield Query(_ALL, _held_session(actor.at))
         found = one([row for row in rows if session_id(row[0]) == identifier], SessionNotFound, identifier)
         session = _session(found)
-        links = "DELETE FROM petstore.console_sessions WHERE digest = %s OR (kind = 'link' AND actor = %s)"
-        yield Execute(links, (found[0], session.actor))
+        # Another operator may have ended it since it was read.
+        ended = "DELETE FROM petstore.console_sessions WHERE digest = %s RETURNING digest"
+        one((yield Query(ended, found[:1])), SessionNotFound, identifier)
+        yield Execute("DELETE FROM petstore.console_sessions WHERE kind = 'link' AND actor = %s", (session.actor,))
         fields = {"session": identifier, "operator": session.operator, "role": str(session.role)}
         yield record(actor, "console.end_session", _SUBJECT, Change(fields, None))
         return session
@@ -121,7 +123,9 @@ class Sessions(Part):
     @transaction
     def end_all(self, actor: Actor) -> Work[int]:
         """End all sessions and revoke all unused links; return the number of sessions."""
-        ended = yield Query("DELETE FROM petstore.console_sessions RETURNING kind")
+        all_now = Query("DELETE FROM petstore.console_sessions RETURNING kind")
+        ended = yield all_now
+        ended += yield all_now  # those that began with a link for which the first statement had to wait
         sessions = ended.count(("session",))
         yield record(actor, "console.end_sessions", _SUBJECT, Change(None, {"sessions": sessions}))
         return sessions

@@ -182,11 +182,12 @@ class Webhooks(Part):
     @transaction
     def create(self, webhook: Webhook, secret_digest: str, actor: Actor) -> Work[Webhook]:
         """Store a webhook. Raises TooManyWebhooks, AccountClosed, WebhookSecretChanged."""
-        yield from self._require_secret(secret_digest)  # with a lock: no other webhook is created meanwhile
+        # The account before the store, as in changes of accounts and keys: so none of them waits for another in turn.
         condition = "SELECT closed_at FROM petstore.accounts WHERE id = %s FOR NO KEY UPDATE"
         [(closed_at,)] = yield Query(condition, (webhook.account_id,))
         if closed_at is not None:
             raise AccountClosed(webhook.account)
+        yield from self._require_secret(secret_digest)  # with a lock: no other webhook is created meanwhile
         count = "SELECT count(*), count(CASE WHEN account_id = %s THEN 1 END) FROM petstore.webhooks"
         [(of_store, of_account)] = yield Query(count, (webhook.account_id,))
         if of_account >= MAX_WEBHOOKS_OF_ACCOUNT or of_store >= MAX_WEBHOOKS:
@@ -245,6 +246,7 @@ class Webhooks(Part):
     def rotate_all(self, digest: str, actor: Actor) -> Work[Sequence[Webhook]]:
         """Let another secret sign from now on, with the next generation of each webhook that has not ended."""
         yield Execute(_SET_DIGEST, (digest,))
+        yield Query("SELECT 1 FROM petstore.webhooks ORDER BY id FOR UPDATE")  # those that are being changed, too
         rows = yield Query(f"{_SELECT} ORDER BY accounts.name, webhooks.id")
         webhooks = [webhook for webhook in map(_webhook, rows) if webhook.state is not WebhookState.ENDED]
         transition = rotate(0.0)
