@@ -23,6 +23,7 @@ from petstore_server.domain.errors import (
     SessionNotFound,
     StatementFailed,
 )
+from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
@@ -152,6 +153,23 @@ async def test_all_sessions_end_also_one_of_a_sign_in_under_way_and_each_is_ende
             with pytest.raises(SessionNotFound):
                 await commit_before(other, postgres_stores, store.sessions.end_one(session.id, BY))
         assert "console.end_session" not in [entry.action for entry in await log(store)]
+
+
+@pytest.mark.parametrize("order_id", [1, UNASSIGNED])
+async def test_an_import_waits_for_another_one_of_the_same_references(order_id: int, postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await add_key(store)
+        order = Order(order_id, 7, reference="A", account="zoo")
+        lock = find_keys([], [((await store.accounts.find("zoo")).id, "A")], NOW)
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+            statements: Any = next(lock)
+            for query in statements:
+                await other.execute(query.sql, query.parameters)
+            importing = store.orders.import_batch([order], "import-1", BY, by_reference=order_id == UNASSIGNED)
+            await commit_before(other, postgres_stores, importing)
+        assert [Order(1, 7, reference="A", account="zoo")] == [
+            each async for some in store.orders.scan() for each in some
+        ]
 
 
 async def test_postgresql_looks_for_a_deadlock_before_a_wait_ends(postgres_stores: Stores) -> None:

@@ -153,6 +153,12 @@ class Dialect(Protocol):
         reference.
         """
 
+    def wait_for_references(self, references: Sequence[Named]) -> Work[None]:
+        """Lock references, which ascend, as `find_keys` does; first wait until no other transaction uses them.
+
+        The transaction must not have locked anything else before.
+        """
+
     def place_orders(self, rows: Sequence[Row], first: int, now: float) -> Work[list[tuple[int, int]]]:
         """Store new orders under the next identifiers from `first` on, with their idempotency keys and audit entries.
 

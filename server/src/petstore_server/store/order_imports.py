@@ -88,6 +88,7 @@ class OrderImport:
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
         by_reference = self.by_reference
+        yield from self._wait_for_references(orders)
         unassigned, waiting, ambiguous = set[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
         if by_reference:
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
@@ -150,6 +151,16 @@ class OrderImport:
         if replaced:
             updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
             yield from self.dialect.update_orders(updated, self.actor.at, number)
+
+    def _wait_for_references(self, orders: Sequence[Order]) -> Work[None]:
+        """Let other imports of these references end first, and requests that use them."""
+        owners = yield from _find_owners(orders)
+        named = {
+            _named(order, owners)
+            for order in orders
+            if order.reference is not None and (order.account in owners or order.id == UNASSIGNED)
+        }
+        yield from self.dialect.wait_for_references(sorted(named))
 
     def _with_known_ids(
         self, orders: Sequence[Order]

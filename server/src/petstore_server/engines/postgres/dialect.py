@@ -112,6 +112,7 @@ _LOCK_KEYS = """
 # The SHA-256 first: a partner could choose a reference whose lock is that of another's, wait for it, and keep it. Keys
 # are stored as theirs.
 _LOCK_REFERENCES = _LOCK_KEYS.replace("|| key, 4801", "|| encode(sha256(convert_to(key, 'UTF8')), 'hex'), 4802")
+_WAIT_FOR_REFERENCES = _LOCK_REFERENCES.replace("pg_try_advisory", "pg_advisory")
 # Separate statements, so that they see what was committed before the locks were taken.
 _USED_REFERENCES = """
     SELECT account_id, reference, min(id), max(id) FROM petstore.orders
@@ -219,6 +220,11 @@ def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) 
     busy = [_busy(names, rows) for names, rows in zip((keys, references), results[: len(locks)], strict=False)]
     keys_used, *found = results[len(locks) :]
     return PlacementKeys.found(keys_used, [row for rows in found for row in rows], *busy)
+
+
+def wait_for_references(references: Sequence[Named]) -> Work[None]:
+    if references:
+        yield Query(_WAIT_FOR_REFERENCES, _columns(references, 2))
 
 
 def _busy(names: Sequence[Named], locks: Sequence[Row]) -> set[Named]:
