@@ -118,6 +118,15 @@ async def test_fields_without_a_column_keep_what_they_get_while_the_import_waits
     assert Pet(1, "Max", "cat") == await store.pets.find(1)
 
 
+async def test_a_reference_that_only_1_0_took_stays_where_a_file_has_no_column_for_it(store: Store) -> None:
+    reference = "A\u200bB"
+    await store.orders.import_batch([Order(1, 7, 2, reference=reference)], "import-1", BY)
+    assert {"created": 0, "unchanged": 0, "replaced": 1, "rejected": 0} == (
+        await imported(store, "id,petId\n1,6\n")
+    ).counts
+    assert [Order(1, 6, 2, reference=reference)] == await orders_of(store)
+
+
 async def test_a_file_is_read_on_a_thread_that_does_not_keep_the_process_from_ending() -> None:
     threads: list[threading.Thread] = []
 

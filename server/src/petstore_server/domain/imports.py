@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Change
-from petstore_server.domain.orders import Order, Status
-from petstore_server.domain.pets import Pet
+from petstore_server.domain.orders import ORDER_FIELDS, Order, Status
+from petstore_server.domain.pets import PET_FIELDS, Pet
 from petstore_server.domain.timestamps import DAY
 
 IMPORT_ACTIONS = ("orders.import", "pets.import")  # of the audit entries of imports, one for each
@@ -16,6 +16,11 @@ MAX_KEPT_REJECTS = 10_000  # rejected rows in the record of an import, the first
 REJECTS_LIFETIME = 30 * DAY  # seconds for which the rejected rows of an import are kept
 
 Record = TypeVar("Record", Order, Pet)
+_ATTRIBUTES: Mapping[type, Mapping[str, str]] = {
+    Order: dict(zip(ORDER_FIELDS, Order._fields, strict=True)),
+    Pet: dict(zip(PET_FIELDS, PET_FIELDS, strict=True)),
+}
+"""By the names of the fields in files."""
 
 
 class Rejected(NamedTuple):
@@ -114,6 +119,12 @@ def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = Fal
     if correct_shipped and existing.status is Status.SHIPPED and incoming.reference is None:
         incoming = incoming._replace(reference=existing.reference)
     return incoming
+
+
+def with_fields_of(stored: Record, record: Record, names: Collection[str]) -> Record:
+    """The record with the fields of these names as the stored one has them, whatever a file may have today."""
+    fields = _ATTRIBUTES[type(record)].items()
+    return type(record)(**{field: getattr(stored if name in names else record, field) for name, field in fields})
 
 
 def possible_references(existing: Mapping[int, Order], incoming: Iterable[Order]) -> set[tuple[str, str]]:

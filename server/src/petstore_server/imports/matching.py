@@ -6,7 +6,7 @@ from typing import Any, Generic
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.imports import possible_references
+from petstore_server.domain.imports import possible_references, with_fields_of
 from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.imports.kinds import ORDERS, RecordKind, T
@@ -51,12 +51,14 @@ async def completed(
     """
     if not missing:
         return records
-    same = await kind.part(store).find_many(numbers(records))
-    kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
-    if replace_placed and kept:  # these two are what names an order that was placed
-        for placed in await store.orders.placed(list(kept)):
-            kept[placed] = {name: value for name, value in kept[placed].items() if name not in _NAMING}
-    return [kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
+    stored = {each.id: each for each in await kind.part(store).find_many(numbers(records))}
+    # These two are what names an order that was placed.
+    placed = await store.orders.placed(list(stored)) if replace_placed and stored else ()
+    names = {True: missing, False: {*missing}.difference(_NAMING)}
+    return [
+        with_fields_of(stored[each.id], each, names[each.id not in placed]) if each.id in stored else each
+        for each in records
+    ]
 
 
 async def find_left(store: Store, following: Iterable[Named], known: int) -> list[str]:

@@ -15,9 +15,10 @@ from petstore_server.domain.imports import (
     id_ranges,
     kept_of,
     possible_references,
+    with_fields_of,
 )
 from petstore_server.domain.lists import NO_OWNER
-from petstore_server.domain.orders import MAX_ASSIGNED_ID, ORDER_FIELDS, UNASSIGNED, Order
+from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
 from petstore_server.store.engine import NO_KEYS, Dialect, Named
 from petstore_server.store.imports import add_batch
 from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_row, read_order
@@ -57,15 +58,13 @@ class ImportRule(NamedTuple):
         """The orders, with the `missing` fields as the existing ones have them, which are locked."""
         if not self.missing:
             return orders
-        kept = [pair for pair in zip(ORDER_FIELDS, Order._fields, strict=True) if pair[0] in self.missing]
-        given = _NAMING if self.replace_placed else ()  # what names an order that was placed is only the file's
-        placed = self.all_placed(rows)
-
-        def complete(order: Order) -> Order:
-            old, named = existing.get(order.id), given if order.id in placed else ()
-            return order._replace(**{to: getattr(old or order, to) for name, to in kept if name not in named})
-
-        return list(map(complete, orders))
+        # What names an order that was placed is only what the file has.
+        placed = self.all_placed(rows) if self.replace_placed else ()
+        names = {True: self.missing, False: {*self.missing}.difference(_NAMING)}
+        return [
+            with_fields_of(existing[order.id], order, names[order.id not in placed]) if order.id in existing else order
+            for order in orders
+        ]
 
 
 @dataclass

@@ -2,11 +2,17 @@
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
-from petstore_server.domain.imports import ImportOutcome, Rejected, audit_change, evaluate, evaluate_pet_import
+from petstore_server.domain.imports import (
+    ImportOutcome,
+    Rejected,
+    audit_change,
+    evaluate,
+    evaluate_pet_import,
+    with_fields_of,
+)
 from petstore_server.domain.pets import Pet
 from petstore_server.store.engine import Part, bulk_transaction
 from petstore_server.store.imports import add_batch, update_run
@@ -44,8 +50,7 @@ class Pets(Part):
         # Imports wait for one another: another one may bring pets that this one would take for missing.
         yield Query("SELECT one FROM petstore.store WHERE one = 1 FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
-        kept = {each.id: {name: getattr(each, name) for name in missing} for each in existing.values()}
-        pets = [replace(pet, **kept[pet.id]) if pet.id in kept else pet for pet in pets] if missing else pets
+        pets = [with_fields_of(existing.get(pet.id, pet), pet, missing) for pet in pets]
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import, repeated=repeated)
         if changed:
             yield ExecuteMany(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])

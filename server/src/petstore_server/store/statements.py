@@ -17,7 +17,7 @@ class Query(NamedTuple):
     """A statement whose rows are sent back.
 
     `in_order`: an index has the rows in order. PostgreSQL might otherwise sort a range that its statistics think short.
-    `briefly`: a bulk transaction waits for this lock, and for later ones, only as long as a request would: one
+    `briefly`: a bulk transaction waits for this lock, and for later ones, only as long as a request would: about a
     second. On SQLite it makes no difference.
     `last`: the transaction is committed with this statement, in one message to PostgreSQL; what it locks is locked only
     while the server works. The transaction must not fail after it.
