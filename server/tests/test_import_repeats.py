@@ -38,6 +38,20 @@ def test_a_row_that_differs_from_an_earlier_one_of_its_order_is_rejected_with_th
     assert f"{created}, 0 replaced, 5 rejected" in again.err
 
 
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_a_record_that_differs_from_an_earlier_one_on_the_same_line_is_rejected(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """In an array on one line, as programs write it, the last record of an order was the one that was stored."""
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)
+    for name in ('"id":1', '"reference":"A"'):
+        content = "[" + ",".join(f'{{{name},"quantity":{number}}}' for number in (1, 2, 1, 3)) + "]"
+        done = cli("orders", "import", "-", "--format", "json", stdin=content)
+        assert "1 created, 1 unchanged, 0 replaced, 2 rejected" in done.err
+        assert " is also in line 1; an order here has one animal; give --split-lines" in done.err
+    assert [1, 1] == [order["quantity"] for order in cli.must("orders", "list", "--json").json_lines()]
+
+
 @pytest.mark.parametrize("rows", [1, 1000])
 @pytest.mark.parametrize("file_format", ["csv", "jsonl"])
 def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejected_one_counts(

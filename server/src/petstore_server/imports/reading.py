@@ -24,6 +24,7 @@ from petstore_server.imports.rejects import Fault, Reject, Row, UnreadableRow
 from petstore_server.imports.schema import Schema
 from petstore_server.imports.seen import SeenRows
 
+_ROW_BITS = 32  # of the number of a row, below those of its line: several records may be on one line
 _MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
 _AS_CSV = Remedy("export the orders as CSV, or {} for each field of the JSON records", (Choice("map", "NAME=FIELD"),))
 Item = TypeVar("Item")
@@ -60,7 +61,8 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     else:
         parts = (json_array if file_format == "json" else json_lines)(text, schema)
     lines: OrderLines | None = None
-    with closing(SeenRows()) as seen:
+    with closing(SeenRows()) as rows:
+        seen = _Seen(rows)
         for part in parts:
             if lines is None and schema.options.split_lines:  # which the shop of the header may have said
                 lines = OrderLines(options.account)
@@ -74,8 +76,22 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
         yield Batch([], [], list, source.position, ended=lines.ended(0))
 
 
+class _Seen:
+    """The rows that a file had so far, by their keys."""
+
+    def __init__(self, rows: SeenRows) -> None:
+        self._rows = rows
+        self._count = 0
+
+    def add(self, keys: Sequence[int], lines: Sequence[int]) -> dict[int, int]:
+        """Note rows; return those whose key an earlier one has, by their place, with the line of the first."""
+        numbered = [line << _ROW_BITS | number for number, line in enumerate(lines, self._count)]
+        self._count += len(numbered)
+        return {place: first >> _ROW_BITS for place, first in self._rows.add(keys, numbered).items()}
+
+
 def _checked(
-    rows: list[Row], fields_of: _Fields, schema: Schema[T], position: int, seen: SeenRows, lines: OrderLines | None
+    rows: list[Row], fields_of: _Fields, schema: Schema[T], position: int, seen: _Seen, lines: OrderLines | None
 ) -> Batch[T]:
     records: list[T] = []
     accepted: list[Row] = []

@@ -35,7 +35,7 @@ class SeenRows:
     def add(self, keys: Sequence[int], lines: Sequence[int]) -> dict[int, int]:
         """Note rows; return those of them, by their place, whose key was on an earlier line, which it has for each.
 
-        Raises OSError if there is no room for them.
+        A row that is noted again is not one that repeats itself. Raises OSError if there is no room for them.
         """
         last = max(self._keys[-1] if self._keys else _BEFORE_ALL, self._greatest_other)
         ascends = bool(keys) and keys[0] > last and all(map(lt, keys, islice(keys, 1, None)))
