@@ -52,6 +52,19 @@ def test_a_record_that_differs_from_an_earlier_one_on_the_same_line_is_rejected(
     assert [1, 1] == [order["quantity"] for order in cli.must("orders", "list", "--json").json_lines()]
 
 
+@pytest.mark.parametrize(
+    "content", ["id,quantity\n5,x\n5,2\n", "reference,quantity,account\nA,x,\nA,2,\nB,1,n\0\nB,1,\n"]
+)
+def test_a_row_is_not_the_order_of_a_rejected_one_before_it(cli: CommandLine, content: str) -> None:
+    """Corrected, the first row would be another order than the one that the second has made of it."""
+    done = cli("orders", "import", "-", "--format", "csv", stdin=content)
+    number = content.splitlines()[1][0]
+    assert f"line 3: Order {number} is also in line 2; an order here has one animal; give --split-lines" in done.err
+    assert ["B"] * ("B" in content) == [
+        order["reference"] for order in cli.must("orders", "list", "--json").json_lines()
+    ]
+
+
 @pytest.mark.parametrize("rows", [1, 1000])
 @pytest.mark.parametrize("file_format", ["csv", "jsonl"])
 def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejected_one_counts(
@@ -78,6 +91,15 @@ def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejec
         ("zoo", "1/2", 6, "pending"),
     ] == [(order.account, order.reference, order.quantity, order.status) for order in found.orders]
     assert ["quantity"] == [reject.column for reject in found.rejects]
+
+
+def test_a_line_that_is_not_in_the_encoding_of_the_file_counts() -> None:
+    """The file, read again in its encoding, gave the number of a line to the line before it."""
+    content = "reference,quantity,status\nA,1,annulé\nA,2,\nA,3,\n".encode("windows-1252")
+    meanings = (("annulé", "cancelled"),)
+    for encoding, numbers in ((None, ["A/2", "A/3"]), ("windows-1252", ["A", "A/2", "A/3"])):
+        found = read(content, ReadOptions("csv", encoding, statuses=meanings, split_lines=True))
+        assert numbers == [order.reference for order in found.orders]
 
 
 def test_lines_that_are_too_far_apart_are_rejected(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

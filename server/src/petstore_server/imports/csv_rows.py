@@ -90,8 +90,12 @@ def csv_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inva
     """The fields of a row, and what is wrong with others; empty cells are absent fields. Raises UnreadableRow."""
     if isinstance(row.cells, Fault):
         raise UnreadableRow(row.cells)
-    if not row.raw.isascii() and any("\udc80" <= each <= "\udcff" for text in row.cells.values() for each in text):
-        raise UnreadableRow(files.NOT_UTF8)
+    if not row.raw.isascii():
+        texts = {
+            field: text for field, text in row.cells.items() if not any("\udc80" <= each <= "\udcff" for each in text)
+        }
+        if len(texts) < len(row.cells):
+            raise UnreadableRow(files.NOT_UTF8, *schema.read_cells(texts))
     return schema.read_cells(row.cells)
 
 

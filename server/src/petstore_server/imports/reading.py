@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from functools import cache, partial
@@ -102,6 +102,8 @@ def _checked(
             fields, faults = fields_of(row, schema)
         except UnreadableRow as error:
             rejects.append(row.reject(error.fault))
+            if lines is not None:
+                lines.order(error.fields, error.faults)  # which counts it
             continue
         if lines is not None:
             fields = lines.order(fields, faults)
@@ -112,8 +114,8 @@ def _checked(
             accepted.append(row)
             continue
         rejects.append(row.reject(*map(Fault.of, faults)))
-        if type(number := fields.get("id")) is int and INT64_MIN <= number <= INT64_MAX:
-            known.append((number, row.line, -1))
+        if (key := _rejected_key(fields, faults, schema.options.account)) is not None:
+            known.append((key, row.line, -1))
     again = seen.add([number for number, _, _ in known], [line for _, line, _ in known])
     repeated = {known[at][2]: line for at, line in again.items() if known[at][2] >= 0}
     return Batch(records, rejects, accepted.copy, position, repeated, lines.ended() if lines else ())
@@ -123,8 +125,21 @@ def _key(record: Order | Pet) -> int:
     """What is the same in two rows of one record: its identifier, or a digest of its owner and reference."""
     if record.id != UNASSIGNED or not isinstance(record, Order):
         return record.id
-    name = f"{record.account or ''}\0{record.reference}".encode()
+    return _key_of_name(record.account, record.reference)
+
+
+def _key_of_name(account: str | None, reference: str | None) -> int:
+    name = f"{account or ''}\0{reference}".encode()
     return int.from_bytes(blake2b(name, digest_size=8).digest(), signed=True)
+
+
+def _rejected_key(fields: Mapping[str, Any], faults: Iterable[InvalidField], account: str | None) -> int | None:
+    """The key of a row that has faults; None if these leave open which record it is. `account` is that of the file."""
+    if (number := fields.get("id")) is not None:
+        return number if type(number) is int and INT64_MIN <= number <= INT64_MAX else None
+    if fields.get("reference") is None or any(fault.field in ("id", "reference", "account") for fault in faults):
+        return None
+    return _key_of_name(fields.get("account") or account, fields["reference"])
 
 
 async def groups(batches: AsyncIterator[Batch[T]], size: Callable[[], int]) -> AsyncGenerator[Batch[T]]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, Rejected
@@ -78,11 +78,13 @@ class _Group(NamedTuple):
 
 
 class UnreadableRow(Exception):
-    """A row as a whole cannot be read."""
+    """A row as a whole cannot be read. `fields` and `faults` are of what can be read of it all the same."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, fields: dict[str, Any] | None = None, faults: Sequence[InvalidField] = ()) -> None:
         super().__init__(fault.message)
         self.fault = fault
+        self.fields = fields or {}
+        self.faults = list(faults)
 
 
 class Row(NamedTuple):
