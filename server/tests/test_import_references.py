@@ -189,6 +189,8 @@ async def test_a_number_that_was_given_to_an_order_of_the_file_is_not_that_of_a_
     assert "line 5: The order is also in an earlier line; an order here has one animal" in rejected[-1]
     found = {order.quantity: order.id for order in await orders_of(shop)}
     assert {1: 1, 3: 5} == found if rows == 1 else {1: 6, 2: 1, 3: 5} == found
+    again = await imported(shop, content, options=CSV)
+    assert (0, 0) == (again.counts["created"], again.counts["replaced"]), "the row with number 1 replaced order A"
 
 
 @pytest.mark.parametrize("first", ["named", "numbered"])
@@ -203,6 +205,28 @@ async def test_an_order_that_a_file_names_by_number_and_by_reference_is_that_of_
         run = await imported(shop, content)
         assert (1, 1) == (run.counts[outcome], run.counts["rejected"])
         assert next(run.rejects.summary()).startswith("line 2: The order is also in an earlier line;")
+        assert [Order(26, quantity=quantity, reference="D", account="acme")] == await orders_of(shop)
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+@pytest.mark.parametrize("first", ["named", "numbered"])
+async def test_a_stored_order_that_a_file_names_in_two_ways_is_that_of_the_first_row(
+    shop: Store, monkeypatch: pytest.MonkeyPatch, rows: int, first: str
+) -> None:
+    """In another block, the second row replaced it, and each later import replaced it by the other one."""
+    monkeypatch.setattr(files, "BLOCK_ROWS", rows)
+    await shop.orders.import_batch([Order(26, quantity=1, reference="D", account="acme")], "import-1", BY)
+    names = ['"reference":"D"', '"id":26,"reference":"D"']
+    rows_of = [f'{{{name},"account":"acme","quantity":1}}\n' for name in names[:: 1 if first == "named" else -1]]
+    content = "".join([*rows_of, rows_of[1].replace('"quantity":1', '"quantity":5')])
+    for quantity in (1, 7):  # unchanged, then replaced
+        given = content.replace('"quantity":1', f'"quantity":{quantity}')
+        async with scratch_store() as scratch:
+            for target in (scratch, None, None):
+                run = await imported(shop, given, target)
+                assert 1 == run.counts["rejected"]
+                assert next(run.rejects.summary()).startswith("line 3: ")
+        assert {"created": 0, "unchanged": 2, "replaced": 0, "rejected": 1} == run.counts
         assert [Order(26, quantity=quantity, reference="D", account="acme")] == await orders_of(shop)
 
 

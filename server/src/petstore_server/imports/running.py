@@ -7,8 +7,8 @@ shows signs of life in between, so that every process sees whether the run goes 
 import asyncio
 import secrets
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from operator import attrgetter
 from typing import Any, Generic
 
@@ -29,6 +29,7 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.reading import Batch, groups, read_ahead, read_batches
 from petstore_server.imports.rejects import Fault, Reject, Rejects
 from petstore_server.imports.schema import Schema
+from petstore_server.imports.seen import SeenRows
 from petstore_server.imports.warnings import Warnings
 from petstore_server.store import Store
 from petstore_server.store.imports import BEAT_SECONDS
@@ -65,6 +66,8 @@ class FileImport(Generic[T]):
         self._batches = read_batches(source, self.schema, options)
         self._dry: DryRun[T] | None = None
         self._by_reference = False  # whether a row had only a reference
+        self._rows = 0  # that the batches so far have
+        self._known = SeenRows()  # their identifiers, also of stored orders that only references name
         self._warnings = Warnings()
         self._without_accounts = False  # whether the store has no open account
         self._counts = dict.fromkeys(IMPORTED, 0)
@@ -117,6 +120,7 @@ class FileImport(Generic[T]):
         if account not in (None, *(each.name for each in accounts)):
             raise AccountNotFound(account)
         async with AsyncExitStack() as stack:
+            stack.enter_context(closing(self._known))
             if scratch is None:
                 await stack.enter_async_context(self._recorded(store, actor))
             else:
@@ -179,8 +183,10 @@ class FileImport(Generic[T]):
                 return self.rejects.with_batch(rejects)
 
             run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
-            run["repeated"] = [place for place, at in enumerate(part) if at in repeated] if repeated else []
             given = await self._identified([records[at] for at in part], store, actor)
+            again = self._named_before(given, [self._rows + at for at in part])
+            if repeated or again:
+                run["repeated"] = [place for place, at in enumerate(part) if at in repeated or place in again]
             outcomes = await self._import(given, store, run)
             # Before the rejects, whose file may be on a full disk.
             self._count(given, outcomes, lambda place: rows()[part[place]].line)
@@ -198,6 +204,7 @@ class FileImport(Generic[T]):
         await in_halves(store_part, range(len(records)), refuse, (DomainError,))
         if waiting:
             await store_part([])
+        self._rows += len(records)
         self.left += await find_left(store, batch.ended, len(self.left))
         self.position = batch.position
 
@@ -242,6 +249,16 @@ class FileImport(Generic[T]):
         if self._dry:
             await self._dry.copy_named(records, actor)
         return await identified(records, self._dry.scratch if self._dry else store)
+
+    def _named_before(self, records: Sequence[T], rows: Sequence[int]) -> Collection[int]:
+        """The places of records whose order an earlier row names, by its identifier or by its reference."""
+        if self._kind is not ORDERS or not self.schema.missing.isdisjoint(("id", "reference")):
+            return ()  # all rows name theirs in the same way, and the reader finds those that are repeated
+        places: Sequence[int] = range(len(records))
+        if self._by_reference:
+            places = [place for place in places if records[place].id != UNASSIGNED]
+        again = self._known.add([records[place].id for place in places], [rows[place] for place in places])
+        return {places[at] for at in again}
 
     async def _import(self, records: list[T], store: Store, run: dict[str, Any]) -> list[ImportOutcome]:
         dry, options = self._dry, self.options
