@@ -110,6 +110,54 @@ def test_the_step_for_two_columns_of_a_field_leaves_one(
     assert step == refused.value.remedy.phrased(phrased)
 
 
+@pytest.mark.parametrize(
+    ("content", "columns", "reason", "given"),
+    [
+        (
+            '{"Number":"#1001"}',
+            (("Number", "id"),),
+            "give --map Number=reference instead",
+            ReadOptions("jsonl", columns=(("Number", "reference"),)),
+        ),
+        (
+            '{"id":1,"SKU":"LEASH"}',
+            (("SKU", "petId"),),
+            "give --ignore-column SKU",
+            ReadOptions("jsonl", columns=(("SKU", "petId"),), ignored=("SKU",)),
+        ),
+        (
+            "id,SKU\n1,LEASH\n",
+            (("SKU", "petId"),),
+            "give --ignore-column SKU",
+            ReadOptions("csv", columns=(("SKU", "petId"),), ignored=("SKU",)),
+        ),
+    ],
+)
+def test_the_step_for_a_mapped_column_names_it_and_works(
+    content: str, columns: tuple[tuple[str, str], ...], reason: str, given: ReadOptions
+) -> None:
+    [rejected] = read(content.encode(), ReadOptions(given.file_format, columns=columns)).rejects
+    assert reason in reason_of(rejected)
+    assert 1 == len(read(content.encode(), given).orders)
+
+
+@pytest.mark.parametrize(
+    ("record", "columns"),
+    [
+        ('{"number":1001,"lines":[{"id":1}]}', (("number", "id"),)),
+        ('{"number":"S00021","lines":[{"id":1}]}', (("number", "reference"),)),
+        ('{"reference":"S00021","lines":[{"id":1}]}', ()),
+    ],
+)
+def test_a_record_with_others_in_it_is_read_whichever_way_it_names_its_order(
+    record: str, columns: tuple[tuple[str, str], ...]
+) -> None:
+    """It was taken for an object around an array of orders, and no option helped."""
+    assert 1 == len(read(record.encode(), ReadOptions("jsonl", columns=columns, ignored=("lines",))).orders)
+    [rejected] = read(record.encode(), ReadOptions("jsonl", columns=columns)).rejects
+    assert "give --ignore-column lines to leave it out" in reason_of(rejected)
+
+
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
     found = read(b'id;petId\n1;"1' + b",111" * 2000 + b'"\n2;1' + b" 111" * 2000, "csv")
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]

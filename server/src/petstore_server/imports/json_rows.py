@@ -202,7 +202,7 @@ def json_fields(row: Row, schema: Schema[Any]) -> tuple[dict[str, Any], list[Inv
     if repeated is not None:
         raise named_twice(repeated)
     tables = (name for name, value in fields.items() if _is_table(value) and name not in schema.cells)
-    if "id" not in fields and (around := next(tables, None)):  # else it is a record with others in it, such as items
+    if not schema.name_orders(fields) and (around := next(tables, None)):  # else it has others in it, such as items
         raise UnreadableRow(Fault("The row is an object around an array of records.", _array_of(around)))
     return schema.adapt(fields)
 

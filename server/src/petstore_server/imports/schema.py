@@ -45,18 +45,18 @@ class Schema(Generic[T]):
         for name, field in options.columns:
             self._mapped[_plain(name)] += (field,)
         self._columns = {field: field for field in kind.fields}  # how the file names each
+        self._columns |= {field: name for name, field in options.columns}
         self._has_reference = False  # a column for it
         self._order = {field: place for place, field in enumerate(kind.fields)}
         self._known = {_plain(field): field for field in kind.fields}
         known = {name: (field,) for name, field in self._known.items()}
-        self._fields: Mapping[str, tuple[str, ...]] = known | dict.fromkeys(ignored, ()) | self._mapped
+        self._fields: Mapping[str, tuple[str, ...]] = known | self._mapped | dict.fromkeys(ignored, ())
         self._ignores_others = EVERY_COLUMN in options.ignored
 
     @property
     def account_column(self) -> str | None:
         """The column that names owners, if it can be left out."""
-        column = self._columns.get("account")
-        return None if column is None or "account" in self.missing or _plain(column) in self._mapped else column
+        return None if "account" in self.missing else self._columns.get("account")
 
     def header(self, names: list[str]) -> list[tuple[str, ...]]:
         """The fields of each column, none for those to leave out; notes which are missing. Raises UnreadableFile."""
@@ -105,6 +105,11 @@ class Schema(Generic[T]):
     def count_fields(self, names: Iterable[str]) -> int:
         """How many of the names are those of fields."""
         return sum(bool(self._fields.get(_plain(name))) for name in names)
+
+    def name_orders(self, names: Iterable[str]) -> bool:
+        """Whether one of the names in a JSON record is that of an identifier or a reference."""
+        fields = chain.from_iterable(self._fields.get(_plain(name), ()) for name in names) if self.renames else names
+        return not {"id", "reference"}.isdisjoint(fields)
 
     def own_header(self, cells: list[str]) -> list[str] | None:
         """The header of an export of the service, if the cells are a row of one without its header."""
