@@ -261,6 +261,15 @@ async def test_only_a_status_that_an_import_would_reject_can_be_rejected(browser
     assert {"Shipped": "pending", "canceled": "pending", "sent": ""} == offered
 
 
+async def test_the_columns_of_a_file_are_read_again_in_another_encoding(browser: Browser) -> None:
+    path = await checked(browser, "id,Stück\n1,2\n".encode(), "orders.csv", encoding="windows-1252")
+    assert "leave out the encoding" in await browser.get(path)
+    choices = {"column-0": "id", "column-1": "quantity"}
+    assert "'utf-99' is not" in await check(browser, path, {**choices, "encoding": "utf-99"})
+    assert "Created 1" in await check(browser, path, {**choices, "encoding": ""})
+    assert "Stück" in browser.text
+
+
 async def test_a_status_with_a_mark_of_its_direction_is_chosen(browser: Browser) -> None:
     path = await checked(browser, "id,status\n1,\u200fנשלח\n".encode(), "orders.csv")
     await check(browser, path, {"column-0": "id", "column-1": "status"})

@@ -136,11 +136,11 @@ class ImportJobs:
         self._start(job, by, "checking")
         return job
 
-    def check_again(self, job: ImportJob, choices: Choices, by: Actor) -> None:
-        """Find out what importing the file would do with other choices. Raises Conflict."""
+    def check_again(self, job: ImportJob, columns: list[Column], choices: Choices, by: Actor) -> None:
+        """Find out what importing the file would do with other choices for its columns. Raises Conflict."""
         if not job.can_be_checked:
             raise Conflict(f"{job.name} is {job.state} by now; what was chosen for it cannot be changed any more.")
-        job.choices = choices
+        job.columns, job.choices = columns, choices
         job.rejects.truncate(0)
         job.begun.clear()
         self._start(job, by, "checking")

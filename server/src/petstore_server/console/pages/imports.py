@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from hashlib import file_digest
+from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 from urllib.parse import quote
 
@@ -121,6 +122,19 @@ def _columns(file: IO[bytes], name: str, given: dict[str, str]) -> list[Column]:
         raise UnreadableFile(with_remedy(error.message, error.remedy, phrase)) from error
 
 
+async def _columns_again(job: ImportJob, given: dict[str, str]) -> list[Column]:
+    """The columns of an upload, read anew where its encoding or format is another one by now and can be right."""
+    if job.can_be_checked and given != {field: job.choices.fields.get(field, "") for field in _UPLOADED}:
+        with suppress(UnreadableFile, InvalidInput, OSError), _another_reader(job.file) as file:
+            return await asyncio.to_thread(_columns, file, job.name, given)
+    return job.columns
+
+
+def _another_reader(file: IO[bytes]) -> IO[bytes]:
+    """The file from its beginning, whoever else reads it meanwhile. Raises OSError."""
+    return Path(f"/proc/self/fd/{file.fileno()}").open("rb")
+
+
 async def _first_look(job: ImportJob) -> None:
     """Wait until the check has begun to read the file, and for that of a small one to end."""
     with suppress(TimeoutError):  # another import is under way
@@ -133,10 +147,11 @@ async def check(visit: Visit) -> Response:
     """Check an upload again with other choices, or with those for the shop that was chosen."""
     job = _job(visit)
     form = await visit.form()
-    choices = Choices.submitted(form, job.columns, job.statuses)
+    columns = await _columns_again(job, {field: form[field] for field in _UPLOADED})
+    choices = Choices.submitted(form, columns, job.statuses)
     if form["fill"]:
-        choices = choices.for_shop(choices.shop, job.columns)
-    visit.sources.imports.check_again(job, choices, visit.actor)
+        choices = choices.for_shop(choices.shop, columns)
+    visit.sources.imports.check_again(job, columns, choices, visit.actor)
     await _first_look(job)
     return _show_job(job)
 
