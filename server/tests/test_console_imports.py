@@ -261,6 +261,27 @@ async def test_only_a_status_that_an_import_would_reject_can_be_rejected(browser
     assert {"Shipped": "pending", "canceled": "pending", "sent": ""} == offered
 
 
+async def test_a_column_is_what_is_chosen_for_it_whatever_its_name(console: Console, browser: Browser) -> None:
+    """A choice was no option of the check if it was the name of the column: such orders were not shipped."""
+    choices = {"column-0": "id", "column-1": "shipDate,shipped"}
+    path = await checked(browser, b"id,Shipped\n1,2026-11-01T10:00:00Z\n", "orders.csv")
+    assert "Created 1" in await check(browser, path, choices)
+    await imported(browser, path)
+    assert Order(1, ship_date="2026-11-01T10:00:00Z", status=Status.SHIPPED) == await console.store.orders.find(1)
+    path = await checked(browser, b"id,shipped\n2,yes\n", "orders.csv")
+    assert "Created 1" in await check(browser, path, {**choices, "column-1": "shipped"})
+    path = await checked(browser, b'{"ID":2,"Quantity":3}\n')
+    assert "Created 1" in await browser.get(path)
+
+
+async def test_a_field_that_only_later_records_have_can_be_left_out(browser: Browser) -> None:
+    records = [json.dumps({"id": number}) for number in range(1, 101)] + ['{"id":101,"note":"x"}']
+    path = await checked(browser, "\n".join(records).encode())
+    left_out = "Leave out columns that are not listed above"
+    assert f"column note (if it is not there, tick “{left_out}”) to leave it out." in await browser.get(path)
+    assert "Created 101" in await check(browser, path, {"column-0": "id", "ignore": "yes"})
+
+
 async def test_the_columns_of_a_file_are_read_again_in_another_encoding(browser: Browser) -> None:
     path = await checked(browser, "id,Stück\n1,2\n".encode(), "orders.csv", encoding="windows-1252")
     assert "leave out the encoding" in await browser.get(path)

@@ -89,7 +89,9 @@ def test_without_a_shop_columns_with_names_of_fields_are_these() -> None:
     found = [Column("ID", ()), Column("Pet Id", ()), Column("Notes", ())]
     choices = Choices.of(found, {})
     assert ("", {"ID": "id", "Pet Id": "petId"}) == (choices.shop, choices.columns)
-    assert ["--ignore-column=Notes"] == choices.arguments(found)[:-1], "mapped names would be read row by row"
+    assert ["--map=ID=id", "--map=Pet Id=petId", "--ignore-column=Notes"] == choices.arguments(found)[:-1]
+    own = [Column("id", ()), Column("petId", ())]
+    assert [] == Choices.of(own, {}).arguments(own)[:-1], "mapped names would be read row by row"
 
 
 def test_choices_are_those_of_the_form() -> None:
@@ -119,6 +121,12 @@ def test_choices_are_those_of_the_form() -> None:
     assert ("cancelled", "") == (choices.status_of("Cancelled"), choices.status_of("refunded"))
     assert choices.for_shop("etsy", SHOPIFY).shop == "", "it is not an export of that shop"
     assert {"Id": "id"} == choices.for_shop("", SHOPIFY).columns
+
+
+def test_a_column_that_is_left_out_does_not_take_along_one_whose_name_is_spelled_otherwise() -> None:
+    found = [Column(name, ()) for name in ("id", "Ship Date", "ship_date")]
+    options = Choices.submitted(Form([("column-0", "id"), ("column-1", "shipDate")]), found).arguments(found)
+    assert ["--map=Ship Date=shipDate"] == options[:-1], "the check refuses them"
 
 
 def test_columns_beyond_those_of_the_form_are_left_out() -> None:

@@ -70,7 +70,7 @@ PHRASES = {
     "map_status": "choose a status for “{1}”",
     **{choice: f"enter {{}} under “{label}”" for label, choice in TEXTS.values()},
     **{choice: f"tick “{label}”" for label, choice in TICKS.values()},
-    "ignore_column": "choose “Leave out” for the column {}",
+    "ignore_column": f"choose “Leave out” for the column {{}} (if it is not there, tick “{TICKS['ignore'][0]}”)",
 }
 """How the form makes each choice: {} is its value, {1} and {2} are the parts before and after the equals sign."""
 
@@ -146,8 +146,10 @@ class Choices:
         """The options of the command."""
         names = [column.name for column in columns[:MAX_COLUMNS]]
         given = [(name, target) for name in names for target in self.columns.get(name, "").split(",") if target]
-        arguments = [f"--map={name}={target}" for name, target in given if plain_name(name) != plain_name(target)]
-        arguments += [f"--ignore-column={name}" for name in names if name not in self.columns]
+        # A field by its own name is read without this, and fastest; in JSON, no other spelling of it is.
+        arguments = [f"--map={name}={target}" for name, target in given if name != target or name not in ORDER_FIELDS]
+        chosen = set(map(plain_name, self.columns))  # the check refuses two columns of such a name for a field
+        arguments += [f"--ignore-column={name}" for name in names if plain_name(name) not in chosen]
         arguments += [f"--map-status={text}={status}" for text, status in self.statuses.items() if status]
         if self.fields.get("ignore") or len(columns) > MAX_COLUMNS:
             arguments.append(f"--ignore-column={EVERY_COLUMN}")
