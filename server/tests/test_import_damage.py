@@ -16,7 +16,7 @@ from petstore_server.imports.running import FILE_CHANGED, FileImport
 from petstore_server.imports.schema import Schema
 from petstore_server.store import Store
 from testing.cli import CommandLine
-from testing.import_files import Read, batches, collect, reason_of
+from testing.import_files import Read, batches, collect, read, reason_of
 from testing.stores import BY
 
 NOTES = ReadOptions("csv", ignored=("note",))
@@ -55,6 +55,14 @@ def test_a_last_row_that_may_have_been_cut_off_in_a_pipe_is_rejected(content: st
     found = piped(content.encode(), NOTES)
     assert ids == [order.id for order in found.orders]
     assert 2 == len(found.orders) + len(found.rejects)
+
+
+@pytest.mark.parametrize("note", ['"Deluxe\tsize 24"', '"Deluxe"\t24"', '"Deluxe\t"24', '"De\tluxe"\t24'])
+def test_quotes_between_tabs_that_do_not_pair_up_in_a_cell_are_text(note: str) -> None:
+    """A quote that began a cell, and one that ended another, made one cell of both."""
+    content = f"id\tname\tsize\tquantity\n1\t{note}\t3\n2\t\t\t4\n"
+    found = read(content.encode(), ReadOptions("csv", ignored=("name", "size")))
+    assert [(1, 3), (2, 4)] == [(order.id, order.quantity) for order in found.orders]
 
 
 def test_a_row_that_was_cut_off_says_so_and_a_whole_file_may_end_without_a_line_end(tmp_path: Path) -> None:

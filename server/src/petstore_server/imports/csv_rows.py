@@ -115,8 +115,10 @@ def _read_rows(block: Block, table: _Table) -> tuple[list[Row], Block]:
         if not count:
             break
         within = [line for line in range(at + 1, at + count) if table.has_row(block.lines[line])]
-        if table.delimiter == "\t" and (within or isinstance(cells, str)) and cells != files.TOO_LONG:
-            count, cells, within = 1, block.lines[at].decode("utf-8", "surrogateescape").rstrip("\r").split("\t"), []
+        if table.delimiter == "\t" and cells != files.TOO_LONG:
+            plain = block.lines[at].decode("utf-8", "surrogateescape").rstrip("\r").split("\t")
+            if within or isinstance(cells, str) or (table.fits(plain) and not table.fits(cells)):
+                count, cells, within = 1, plain, []
         begin, raw = block.number + at, b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
         if within:
             rows.append(Row(begin, raw, _SWALLOWS))
