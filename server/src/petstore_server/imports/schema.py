@@ -201,7 +201,8 @@ class Schema(Generic[T]):
         if error.field in self.kind.fields:
             return error
         name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
-        if field := self._known.get(_plain(error.field)):
+        flags = dict(zip(self.kind.flags, self.kind.flags, strict=True))
+        if field := (self._known | flags).get(_plain(error.field)):
             remedy = choose("map", f"{name}={field}")
         else:
             remedy = choose("ignore_column", name, "to leave it out")
