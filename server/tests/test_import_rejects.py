@@ -165,6 +165,13 @@ def test_a_record_with_others_in_it_is_read_whichever_way_it_names_its_order(
     assert "give --ignore-column lines to leave it out" in reason_of(rejected)
 
 
+def test_a_column_whose_name_is_on_two_lines_is_mapped_as_the_message_names_it(cli: CommandLine) -> None:
+    content = '"Order\nNumber",quantity\n1,2\n'
+    refused = cli("orders", "import", "-", "--format", "csv", stdin=content).err
+    assert "give --map 'Order Number=FIELD' for each that is a field" in refused
+    cli.must("orders", "import", "-", "--format", "csv", "--map", "Order Number=id", stdin=content)
+
+
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
     found = read(b'id;petId\n1;"1' + b",111" * 2000 + b'"\n2;1' + b" 111" * 2000, "csv")
     assert [("petId", True)] * 2 == [(each.column, "plain digits" in reason_of(each)) for each in found.rejects]

@@ -225,7 +225,7 @@ def _names(cells: list[str] | str, raw: bytes, schema: Schema[Any]) -> list[str]
         raise UnreadableFile(problem, choose("encoding", encoding))
     if isinstance(cells, str):
         raise UnreadableFile(f"The first line {cells}. It must name the columns.")
-    names = [name.strip() for name in cells]
+    names = [" ".join(name.split()) for name in cells]  # so that messages name them as they can be typed
     while names and not names[-1]:  # spreadsheets write columns that were used once and emptied
         names.pop()
     return names
