@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,7 +16,16 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order, _gate
+from petstore_client import (
+    APIConnectionError,
+    AsyncClient,
+    Client,
+    Clock,
+    ConfigurationError,
+    ConflictError,
+    Order,
+    _gate,
+)
 from petstore_client.testing import Answered, FakePetstore, Raw, Serve
 from testing.client_variants import Connect, Held, Own, faulty
 from testing.served_fake import serving
@@ -105,6 +116,42 @@ def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
         pool.submit(_gate.lock.release).result()
         transport.release.set()
         assert ORDERS == waiting.result(10)
+
+
+def test_all_threads_of_a_forked_child_wait_for_its_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server() as url, Client(url, api_key="key") as petstore:
+        first, making = petstore.list_orders(), threading.Event()
+
+        def slow(**options: Any) -> httpx2.Client:
+            making.set()
+            time.sleep(0.5)
+            return httpx2.Client(**options)
+
+        def use() -> bool:
+            with ThreadPoolExecutor() as pool:
+                one = pool.submit(petstore.list_orders)
+                assert making.wait(60)
+                return first not in [petstore.list_orders(), one.result()]
+
+        monkeypatch.setattr(petstore._core, "_make_http", slow)
+        assert "True" == in_child(use)
+        assert first == petstore.list_orders()
+
+
+def test_a_forked_child_that_cannot_make_connections_never_uses_those_of_its_parent() -> None:
+    with server() as url, Client(url, api_key="key") as petstore:
+        first = petstore.list_orders()
+
+        def use() -> bool:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("SSL_CERT_FILE", "/nonexistent/ca.pem")
+                for _ in range(2):
+                    with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
+                        petstore.list_orders()
+            return petstore.list_orders() != first
+
+        assert "True" == in_child(use)
+        assert first == petstore.list_orders()
 
 
 class Wrapped(httpx2.BaseTransport):

@@ -100,8 +100,7 @@ class Core(Generic[HttpT]):
             stream.read = partial(_read_in_time, self._options.clock, read)
 
     def _start(self) -> None:
-        options = self._options
-        self.generation = gates.generation
+        options, generation = self._options, gates.generation
         self.gate = gates.gate_for(self.target.base_url, self.target.key.text, options.clock)
         self.loop: object = None  # the event loop of an AsyncClient
         self._wakers: set[Callable[[], object]] = set()
@@ -109,6 +108,7 @@ class Core(Generic[HttpT]):
         with checked_environment():
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self.http = options.http_client or self._make_http(transport=options.transport, cookies=no_cookies)
+        self.generation = generation  # last: until then, no call may use what is the parent's
 
     def _check_forkable(self) -> None:
         given = self._options.http_client or self._options.transport
