@@ -609,6 +609,20 @@ def test_changes_are_printed_and_the_token_is_remembered(start: Start, tmp_path:
     assert [state.name] == [path.name for path in tmp_path.iterdir()]
 
 
+def test_a_watch_from_now_on_that_was_killed_before_anything_changed_goes_on_there(
+    start: Start, tmp_path: Path
+) -> None:
+    state = tmp_path / "position"
+    fake = FakePetstore([Order(id=1), Order(id=2)], clock=SYSTEM_CLOCK)
+    from_now_on = "watch", "--after", "now", "--state", str(state)
+    first = start(fake, *from_now_on)
+    within(PATIENCE, state.exists)
+    first.kill()
+    first.wait(60)
+    fake.cancelled.add(2)
+    assert {"id": 2, "status": "cancelled"}.items() <= change(start(fake, *from_now_on)).items()
+
+
 def test_a_reader_that_goes_away_ends_a_watch_that_waits(start: Start) -> None:
     following = start(FakePetstore([Order(id=1)], clock=SYSTEM_CLOCK), "watch")
     assert 1 == change(following)["id"]

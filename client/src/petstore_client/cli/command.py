@@ -185,17 +185,16 @@ def watch_orders(options: dict[str, Any], after: str | None, state: Path | None)
     output = Output(as_json=False, as_lines=True)
     token = _token(state) if state and state.exists() else after
     with _connect(options) as client:
+        if state and token == "now":  # noqa: S105 - not a secret
+            token = client.v2.list_changes(after=token).next
+            _keep(token, state)  # so that the command goes on here even if it ends before anything changes
         threading.Thread(target=console.close_with_stdout, args=[client.close], daemon=True).start()
         for page in client.v2.follow_changes(after=token or None):
             for order in page.data:
                 output.write(order)
             sys.stdout.flush()
             if state:
-                new = state.with_name(f"{state.name}.new")
-                new.unlink(missing_ok=True)
-                with new.open("x") as file:  # which does not follow a link that another user has put there
-                    file.write(f"{page.next}\n")
-                new.replace(state)
+                _keep(page.next, state)
     raise BrokenPipeError  # which was the only reason to close the client
 
 
@@ -206,6 +205,15 @@ def _token(state: Path) -> str:
             if found := _TOKEN.fullmatch(file.read(1000)):
                 return found[1].decode()
     raise click.BadParameter(f"{state} is not a file with a token; choose another name.", param_hint="'--state'")
+
+
+def _keep(token: str, state: Path) -> None:
+    """Write the token to the file of `--state`."""
+    new = state.with_name(f"{state.name}.new")
+    new.unlink(missing_ok=True)
+    with new.open("x") as file:  # which does not follow a link that another user has put there
+        file.write(f"{token}\n")
+    new.replace(state)
 
 
 @petstore_client.command()
