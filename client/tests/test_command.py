@@ -1,5 +1,6 @@
 """The command `petstore-client`: stdout, stderr and exit codes."""
 
+import errno
 import io
 import json
 import os
@@ -580,6 +581,39 @@ def test_a_placement_that_may_have_been_applied_says_with_which_key_to_repeat_it
     assert says.endswith("The order may have been placed: run the command again with --idempotency-key")
     assert 0 == run(fake, *arguments, "--idempotency-key", key.rstrip(".")).code
     assert 1 == len(fake.orders)
+
+
+def test_a_placed_order_that_cannot_be_printed_says_with_which_key_to_repeat_the_command(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fake = FakePetstore()
+    arguments = ["orders", "place", "--pet-id", "7", "--quantity", "2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stdout, "writelines", full)
+        done = run(fake, *arguments)
+    says, _, key = done.err.strip().rpartition(" ")
+    assert (1, "No space left on device. The order") == (done.code, says[len("petstore-client: ") :][:34])
+    assert says.endswith("may have been placed: run the command again with --idempotency-key")
+    assert 0 == run(fake, *arguments, "--idempotency-key", key.rstrip(".")).code
+    assert 1 == len(fake.orders)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("bogus", 2), ("orders get 1 2", 5), ("--verbose orders cancel 1", 0)])
+@pytest.mark.parametrize("reader", ["gone", "full"])
+def test_messages_that_cannot_be_written_change_no_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, code: int, reader: str
+) -> None:
+    def fail(_: object) -> None:
+        raise BrokenPipeError if reader == "gone" else OSError(errno.ENOSPC, "No space left on device")
+
+    fake = FakePetstore([Order(id=1)])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stderr, "write", fail)
+        assert code == run(fake, *arguments.split()).code
+    assert fake.cancelled == ({1} if code == 0 else set())
 
 
 def change(process: "subprocess.Popen[str]") -> dict[str, Any]:

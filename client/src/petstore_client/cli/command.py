@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import threading
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -163,8 +164,15 @@ def place_order(options: dict[str, Any], /, as_json: bool, as_lines: bool, **ord
       petstore-client orders place --pet-id 7 --quantity 2 --reference PO-1042
     """
     output = Output(as_json, as_lines)
-    with _connect(options) as client:
-        output.write_orders([client.v2.place_order(**order)], COLUMNS_V2)
+    if order["idempotency_key"] is None:
+        order["idempotency_key"] = uuid.uuid4().hex
+    try:
+        with _connect(options) as client:
+            output.write_orders([client.v2.place_order(**order)], COLUMNS_V2)
+        sys.stdout.flush()
+    except (OSError, KeyboardInterrupt) as error:  # the order may have been placed, but not printed
+        errors.keep_key(error, order["idempotency_key"])
+        raise
 
 
 @orders.command("watch")

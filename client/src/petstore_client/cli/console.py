@@ -99,7 +99,8 @@ def log_to_stderr(ctx: click.Context) -> None:
 
 def say(message: str) -> None:
     """Print a line to stderr. Text of the server and of arguments must not control the terminal."""
-    click.echo(errors.printable(message), err=True)
+    with suppress(OSError):  # a full disk or a reader that has gone changes neither what is done nor the exit code
+        click.echo(errors.printable(message), err=True)
 
 
 def report(error: BaseException, as_json: bool, order_id: int | None = None) -> int:
@@ -124,7 +125,8 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, errors.PetstoreError):
         return _explain_petstore_error(error)
     if isinstance(error, OSError):
-        return "io_error", f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.", FAILURE
+        reason = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}."
+        return "io_error", f"{reason} {_placed(error)}" if errors.idempotency_key_of(error) else reason, FAILURE
     return "internal_error", f"internal error: {type(error).__name__}: {' '.join(str(error).split())}", FAILURE
 
 
