@@ -6,15 +6,32 @@ import pickle
 import traceback
 from typing import Any
 
+import httpx2
 import pytest
 
 from petstore_client import AsyncClient, Client, ConfigurationError, Order, PetstoreError, __version__
 from petstore_client.testing import FakePetstore
-from petstore_client.testing.faults import Answered, Banned, Dropped, Failing, Fault, RateLimited, TimedOut, Unreachable
-from testing.client_variants import Connect, faulty
+from petstore_client.testing.faults import (
+    Answered,
+    Banned,
+    Dropped,
+    Failing,
+    Fault,
+    RateLimited,
+    Raw,
+    TimedOut,
+    Unreachable,
+)
+from testing.client_variants import Connect, Own, faulty
 
 KEY = "pso_live_TOPSECRET0123456789abcdefghij"
 ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401}' % KEY.encode()
+CODE = b'{"code":"%s","message":"The key is wrong.","status":401}' % KEY.encode()
+
+
+def broken(*_: object) -> Raw:
+    """Break the connection for a response whose status line has the key: httpx2 quotes it."""
+    raise httpx2.RemoteProtocolError(f"illegal status line: bytearray(b'Authorization: Bearer {KEY}')")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +41,10 @@ ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401
         Answered(308, headers={"location": f"https://elsewhere.test/?key={KEY}"}),
         *(Answered(status, ECHO) for status in (401, 404, 200)),
         Answered(200, b"[1]"),
+        *(Answered(status, CODE) for status in (401, 409, 429, 500)),
+        *(Answered(status, b"", {"content-type": f"{KEY}/html", "x-request-id": KEY}) for status in (200, 500)),
+        Answered(200, b"", {"x-request-id": f"petstore-client-{KEY}"}),
+        Own(broken),
     ],
     ids=lambda fault: type(fault).__name__,
 )
@@ -34,7 +55,8 @@ def test_the_key_is_in_no_log_and_no_traceback(
     fake = faulty([Order(id=1)], *[fault] * 5)
     with connect(fake, api_key=KEY, max_retries=1) as petstore, pytest.raises(PetstoreError) as caught:
         petstore.cancel_order(1)
-    seen = traceback.TracebackException.from_exception(caught.value, capture_locals="TOP" not in repr(fault))
+    echoed = isinstance(fault, Own) or "TOP" in repr(fault)
+    seen = traceback.TracebackException.from_exception(caught.value, capture_locals=not echoed)
     lines = [
         line for line in "".join(seen.format()).splitlines() if "KEY = " not in line
     ]  # the source lines of this module

@@ -115,7 +115,7 @@ class Admission:
         """The exception for a 429. It imposes a wait until the gate reopens, or of `pause` if the gate ignored it."""
         record, target = read_error(body), self._session.target
         message = target.key.redact(record.message) if record else f"{target.base_url} responded 429."
-        code = record.code if record else ""
+        code = target.key.redact(record.code) if record else ""
         if code == _BANNED:
             self._gate.ban(now + pause)
         self._imposed = self._gate.held_for(now) if moved else pause

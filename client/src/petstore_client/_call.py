@@ -97,7 +97,7 @@ class Call:
         try:
             piece: bytes | None = yield Read(float("inf") if self.committed else self._admission.deadline)
         except http.TRANSPORT_ERRORS as error:
-            raise http.connection_error(error, self.target) from error
+            raise http.connection_error(error, self.target) from http.cause(error, self.target)
         if not self.committed and self._clock.monotonic() > self._admission.deadline:
             raise errors.APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
         return piece
@@ -171,7 +171,7 @@ class Call:
             raise
         except http.TRANSPORT_ERRORS as error:
             self._admission.waited += min(hold, self._clock.monotonic() - began)  # is not for retry_timeout
-            raise http.connection_error(error, self.target) from error
+            raise http.connection_error(error, self.target) from http.cause(error, self.target)
         now = self._clock.monotonic()
         limits = read_limits(reply.headers, self._clock.now())
         self.reply = reply
@@ -180,7 +180,8 @@ class Call:
             operation.name, operation.method, self._path, reply.status, now - began, self._attempt, self.request_id,
         )  # fmt: skip
         http.check_request_id(reply, self.headers["X-Request-Id"], self.target)
-        self.request_id = reply.headers.get("x-request-id", "")[:128] or self.request_id  # which the server logged
+        logged = self.target.key.redact(reply.headers.get("x-request-id", ""))  # by the server
+        self.request_id = logged[:128] or self.request_id
         observed.rate_limit = limits.shown or observed.rate_limit
         moved = self._admission.record_response(reply, limits, now)
         if reply.status < 400:

@@ -147,13 +147,18 @@ def connection_error(error: Exception, target: Target) -> errors.APIConnectionEr
     return errors.APIConnectionError(message, sent, retryable)
 
 
+def cause(error: Exception, target: Target) -> Exception | None:
+    """The failure of the transport, for the traceback, unless it quotes the key: a server may send back what it got."""
+    return error if target.key.redact(str(error)) == str(error) else None
+
+
 def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
     """Raise APIConnectionError if a response belongs to the request of another client of this package.
 
     The service returns the X-Request-Id that it received. A proxy may have replaced it with one of another form, as
     Envoy does; such a response counts. A 429 or 5xx is acted on in any case, which is safe.
     """
-    found = reply.headers.get("x-request-id", "")
+    found = target.key.redact(reply.headers.get("x-request-id", ""))
     if found.startswith(REQUEST_ID_PREFIX) and found != request_id and reply.status < 500 and reply.status != 429:
         raise errors.APIConnectionError(
             f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
@@ -169,7 +174,7 @@ def reply_of(response: httpx2.Response) -> Reply:
 
 def check_success(reply: Reply, expected: Collection[int], target: Target) -> None:
     """Raise InvalidResponseError if a response below 400 is not the expected one, for example a login page."""
-    status, kind = reply.status, _content_type(reply)
+    status, kind = reply.status, _content_type(reply, target)
     if 300 <= status < 400 and status != 304:
         what = f"redirected to {target.key.redact(reply.headers.get('location', ''))[:200] or 'nowhere'}"
         why = "the client does not follow redirects, so that the key is not sent elsewhere; has the API moved?"
@@ -202,19 +207,22 @@ def status_error(
     kind = _KIND.get(record.status, errors.ServerError if record.status >= 500 else errors.APIStatusError)
     if record.code == "changes_reset":
         kind = errors.ChangesResetError
-    error = kind(record.code, target.key.redact(record.message), record.status, retry_after)
+    code, message = target.key.redact(record.code), target.key.redact(record.message)
+    error = kind(code, message, record.status, retry_after)
     if isinstance(error, errors.ConflictError):
         error.order_id = order_id
     return error
 
 
 def _foreign(reply: Reply, target: Target) -> str:
-    what = f"{target.base_url} responded {reply.status} without the Error record of this API ({_content_type(reply)})"
+    kind = _content_type(reply, target)
+    what = f"{target.base_url} responded {reply.status} without the Error record of this API ({kind})"
     return f"{what}; the response is probably that of a proxy or load balancer in front of it."
 
 
-def _content_type(reply: Reply) -> str:
-    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()[:80] or "no content type"
+def _content_type(reply: Reply, target: Target) -> str:
+    kind = target.key.redact(reply.headers.get("content-type", ""))
+    return kind.partition(";")[0].strip().lower()[:80] or "no content type"
 
 
 def read_error(body: bytes) -> ErrorBody | None:
