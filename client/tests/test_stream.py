@@ -170,6 +170,20 @@ def test_damaged_compression_is_rejected(connect: Connect) -> None:
         list(petstore.iter_orders())
 
 
+@pytest.mark.parametrize("status", [200, 201, 404, 409])
+@pytest.mark.parametrize(
+    ("encoding", "body"), [("br", b"x"), ("gzip", b"x"), ("gzip", gzip.compress(b"{}", mtime=0)[:-1])]
+)
+def test_compression_that_cannot_be_read_has_the_status_of_its_response(
+    connect: Connect, status: int, encoding: str, body: bytes
+) -> None:
+    fake = FakePetstore(scopes=["orders:manage"])
+    fake.then(Answered(status, body, {"content-type": "application/json", "content-encoding": encoding}))
+    with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError, match="compressed") as caught:
+        petstore.v2.put_order(1)
+    assert status == caught.value.status
+
+
 def test_an_iteration_sends_nothing_before_it_starts_and_retries_nothing_after_the_first_order(
     connect: Connect,
 ) -> None:

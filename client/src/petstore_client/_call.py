@@ -109,7 +109,7 @@ class Call:
         """
         base_url = self.target.base_url
         timeout = self._options.read_timeout if longest <= http.MAX_SMALL_BODY else None
-        inflate = Inflater(reply.encoding)
+        inflate = Inflater(reply.encoding, reply.status)
         body = bytearray()
         began = self._clock.monotonic()
         while (piece := (yield from self.read())) is not None:

@@ -104,12 +104,14 @@ def _boundary(rest: bytes) -> int:
 class Inflater:
     """Decompresses gzip in pieces of bounded size, and checks that it is complete. Passes on what is not compressed.
 
-    Raises InvalidResponseError for a Content-Encoding that was not requested.
+    `status` is that of the response. Raises InvalidResponseError for a Content-Encoding that was not requested.
     """
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding: str, status: int = 200) -> None:
+        self._status = status
         if encoding not in ("", "identity", "gzip", "x-gzip"):
-            raise InvalidResponseError(f"The response is compressed as {encoding[:40]}, which was not requested.", 200)
+            what = f"The response is compressed as {encoding[:40]}, which was not requested."
+            raise InvalidResponseError(what, status)
         self._plain = encoding in ("", "identity")
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._begun = False
@@ -125,7 +127,8 @@ class Inflater:
             try:
                 text = self._member.decompress(piece, MAX_PIECE_BYTES)
             except zlib.error:
-                raise InvalidResponseError("The compressed response is damaged. Request it again.", 200, True) from None
+                what = "The compressed response is damaged. Request it again."
+                raise InvalidResponseError(what, self._status, True) from None
             self._begun = True
             piece = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
             if text:
@@ -134,4 +137,4 @@ class Inflater:
     def finish(self) -> None:
         """Check at the end of the body that it was complete. Raises InvalidResponseError."""
         if self._begun and not self._member.eof:
-            raise InvalidResponseError("The compressed response ended early. Request it again.", 200, True)
+            raise InvalidResponseError("The compressed response ended early. Request it again.", self._status, True)
