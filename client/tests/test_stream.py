@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -220,6 +221,14 @@ def test_an_unchanged_list_is_not_sent_again(connect: Connect) -> None:
     asked = [request.headers.get("if-none-match") for request in fake.requests]
     assert asked[0] is None
     assert asked[1] == asked[2] != asked[3]
+
+
+def test_a_list_whose_etag_cannot_be_sent_back_is_sent_each_time(connect: Connect) -> None:
+    headers: dict[str, Any] = {**JSON, "etag": b'"\xff"'}
+    fake = faulty(ORDERS, Answered(200, BODY, headers))
+    with connect(fake, max_retries=0) as petstore:
+        assert ORDERS == petstore.list_orders() == petstore.list_orders()
+    assert [None, None] == [request.headers.get("if-none-match") for request in fake.requests]
 
 
 def test_without_conditional_the_list_is_sent_each_time(connect: Connect) -> None:
