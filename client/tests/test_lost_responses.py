@@ -334,6 +334,29 @@ def test_ctrl_c_at_any_line_loses_no_key_of_a_placed_order() -> None:
     assert (None, None, None) == sys.exc_info()
 
 
+@pytest.mark.parametrize("name", ["cancel_order", "ship_order"])
+def test_ctrl_c_at_any_line_says_that_an_order_may_have_changed(name: str) -> None:
+    def interrupt() -> list[str]:
+        notes = []
+        for line in range(1, 2000):
+            fake = FakePetstore([Order(id=1)], scopes=["orders:cancel", "orders:manage"])
+            change = getattr(fake.client().v2, name)
+            try:
+                with ctrl_c_at(line):
+                    change(1)
+            except KeyboardInterrupt as error:
+                if fake.cancelled or fake.shipped:
+                    notes.append(" ".join(getattr(error, "__notes__", [])))
+            else:
+                return notes
+        pytest.fail("The call has more lines than this test interrupts.")
+
+    with ThreadPoolExecutor(1) as thread:  # as above
+        notes = thread.submit(interrupt).result()
+    assert len(notes) > 20
+    assert not [note for note in notes if "may have been applied" not in note]
+
+
 def interrupt_at_each_line() -> int:
     """Interrupt a call at each of its lines; return how often its order had been placed by then."""
     placed_and_interrupted = 0

@@ -85,6 +85,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         self.close()
 
     def _run(self, effects: Effects[T], key: str = "") -> T:
+        driver: _Driver[T] | None = None
         try:
             driver = _Driver(effects, self._core, self._options)
             try:
@@ -94,6 +95,8 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
             return driver.result  # noqa: TRY300 - an interruption here needs the key too
         except BaseException as error:
             keep_key(error, key)
+            if driver is not None:
+                driver.note_doubt(error)
             raise
 
     def _iterate(self, effects: Effects[None]) -> Generator[Any, None, None]:

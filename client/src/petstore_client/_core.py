@@ -148,6 +148,7 @@ class BaseDriver(Generic[T, HttpT]):
         self._core = core
         self._clock = options.clock
         self._response: httpx2.Response | None = None
+        self._changes = False  # whether a request was sent that changes something
 
     def resume(self) -> Sleep | Queue | Send | Read | None:
         """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
@@ -164,10 +165,16 @@ class BaseDriver(Generic[T, HttpT]):
             _ends.set(effect.ends)
         if isinstance(effect, Send):
             _closings.set(effect.closings)
+            self._changes = self._changes or effect.method != "GET"
         if isinstance(effect, Emit):
             self.emitted = effect.orders
             return None
         return effect
+
+    def note_doubt(self, error: BaseException) -> None:
+        """Note in an interruption between two steps of a call, which cannot see it, that it may have been applied."""
+        if self._changes and not isinstance(error, PetstoreError) and not hasattr(error, "__notes__"):
+            error.add_note("It may have been applied; repeat the call to find out.")
 
     def request(self, effect: Send) -> httpx2.Request:
         """The request to send, with the key."""
