@@ -208,9 +208,11 @@ async def test_an_operation_that_the_store_refuses_fails_by_itself(service: Serv
 async def test_a_batch_is_503_only_if_the_store_fails_for_all_of_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    output = io.StringIO()
+    configure_logging("info", output)
     client = await partner(service, ALL)
-    await service.orders(Order(1), Order(2))
-    failing = {2}
+    await service.orders(Order(1), Order(2), Order(3))
+    failing = {2, 3}
     request = stored_orders.Orders.request
 
     async def fail(self: stored_orders.Orders, change: Any, account_id: int = 0) -> Any:
@@ -219,12 +221,16 @@ async def test_a_batch_is_503_only_if_the_store_fails_for_all_of_it(
         return await request(self, change, account_id)
 
     monkeypatch.setattr(stored_orders.Orders, "request", fail)
-    results = await client.results(operation("ship", 1), operation("ship", 2))
-    assert [(200, "shipped"), (503, "service_unavailable")] == [outcome(result) for result in results]
-    refused = await client.batch(operation("ship", 2), operation("cancel", 2))
-    assert ((503, "service_unavailable"), "1") == (code(refused), refused.headers["retry-after"])
+    unavailable = 503, "service_unavailable"
+    results = await client.results(*(operation("ship", number) for number in (1, 2, 3)))
+    assert [(200, "shipped"), unavailable, unavailable] == [outcome(result) for result in results]
+    refused = await client.batch(operation("ship", 2), operation("cancel", 2), operation("ship", 3))
+    assert (unavailable, "1") == (code(refused), refused.headers["retry-after"])
     results = await client.results({"operation": "lose"}, operation("ship", 2))
     assert [400, 503] == [result["status"] for result in results]
+    lines = [json.loads(text) for text in output.getvalue().splitlines()]
+    # One for each request, whatever the number of its operations.
+    assert [("store unavailable", "the disk is full")] * 3 == [(line["event"], line["reason"]) for line in lines]
 
 
 @embedded

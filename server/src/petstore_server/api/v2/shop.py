@@ -133,6 +133,8 @@ class ShopHandlers:
         unavailable = [error for errors in await asyncio.gather(*in_turn) for error in errors]
         if len(unavailable) == len(items):
             raise unavailable[0]
+        if unavailable:  # one line, as for any request: a batch may have hundreds of such operations
+            _log.warning("store unavailable", extra={"reason": unavailable[0].reason, **call.context()})
         return uncached(call.request.headers, f'{{"results":[{",".join(results)}]}}'.encode())
 
     def _shipment(self, ship_date: str | None) -> Transition[Order]:
@@ -205,10 +207,8 @@ def _order_id(call: Call) -> int:
 
 
 def _failure(call: Call, error: Exception) -> str:
-    """The result of an operation of a batch that failed, as JSON text; a defect, or an unusable store, is logged."""
-    if isinstance(error, ServiceUnavailable):
-        _log.warning("store unavailable", extra={"reason": error.reason, **call.context()})
-    elif not isinstance(error, DomainError) or type(error) not in STATUS:
+    """The result of an operation of a batch that failed, as JSON text; a defect is logged."""
+    if not isinstance(error, DomainError) or type(error) not in STATUS:
         _log.error("operation failed", extra=call.context(), exc_info=error)
         error = InternalError()
     return msgspec.json.encode(error_fields(error)).decode()
