@@ -13,6 +13,7 @@ import pytest
 import petstore_server
 from petstore_server.cli import commands as command_parts
 from petstore_server.cli.failures import explain
+from petstore_server.cli.main import COMMANDS as SUMMARIES
 from petstore_server.cli.main import petstore
 from petstore_server.domain import errors
 from petstore_server.domain.errors import StoreUnusable
@@ -28,8 +29,10 @@ COMMANDS = dict(every_command())
 
 def test_the_help_of_the_whole_lists_each_command_with_its_first_sentence(cli: CommandLine) -> None:
     shown = " ".join(cli.must("--help").out.split())
-    for name, command in subcommands(petstore).items():
-        assert f" {name} {command.get_short_help_str(limit=1000)} " in shown
+    found = {name: command.get_short_help_str(limit=1000) for name, command in subcommands(petstore).items()}
+    for name, sentence in found.items():
+        assert f" {name} {sentence} " in shown
+    assert found == SUMMARIES  # which is shown while no command has been imported, as in a new process
 
 
 @pytest.mark.parametrize("group", [(), ("accounts",), ("db",)], ids=" ".join)

@@ -28,7 +28,7 @@ COMMANDS = {
     "openapi": "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.",
     "doctor": "Check settings, store, disk, ports, clock, keys, webhooks, Redis and PostgreSQL, and say what to do.",
     "db": "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.",
-    "console": "Print a link that signs in to the operator console.",
+    "console": "Print a link that signs in to the operator console, or list and end its sessions.",
 }
 """The commands, with the first sentence of their help."""
 
