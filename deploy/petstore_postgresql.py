@@ -53,7 +53,10 @@ def read_parameters() -> dict[str, str]:
         lines = Path(SETTINGS).read_text("utf-8").splitlines()
     except OSError:
         sys.exit(f"petstore-postgresql: Cannot read {SETTINGS}; run this as root, or with sudo.")
-    settings = {name: text for name, assigns, text in (line.partition("=") for line in lines) if assigns}
+    # systemd, which reads this file for the service, does not see blanks around names and values either.
+    settings = {
+        name.strip(): text.strip() for name, assigns, text in (line.partition("=") for line in lines) if assigns
+    }
     try:
         url = read_secret(settings, SETTING) or ""
     except SettingsError as error:

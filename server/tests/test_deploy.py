@@ -205,6 +205,7 @@ def test_the_command_passes_the_settings_of_the_service_as_systemd_does(tmp_path
         "PETSTORE_CONTACT= $HOME \\ 'ask' \t\r\n"
         " \r\n"
         "PATH=/nowhere\n"
+        "\t PETSTORE_ENVIRONMENT = staging\n"
         "PETSTORE_REDIS_URL=redis://redis.internal"  # an editor may leave the last line without a line feed
     )
     service = "setpriv --reuid petstore --regid petstore --init-groups /opt/petstore/bin/petstore"
@@ -215,7 +216,8 @@ def test_the_command_passes_the_settings_of_the_service_as_systemd_does(tmp_path
     passed = dict(line.split("=", 1) for line in shown.splitlines())
     assert {
         "PETSTORE_DATABASE_URL": "postgresql://petstore@db.internal/petstore?options=-c%20x=",
-        "PETSTORE_CONTACT": " $HOME \\ 'ask'",
+        "PETSTORE_CONTACT": "$HOME \\ 'ask'",
+        "PETSTORE_ENVIRONMENT": "staging",
         "PETSTORE_REDIS_URL": "redis://redis.internal",
     } == {name: value for name, value in passed.items() if name.startswith("PETSTORE_")}
     assert ("ada", str(tmp_path), os.environ["PATH"]) == (passed["SUDO_USER"], passed["HOME"], passed["PATH"])
@@ -301,9 +303,9 @@ class PostgresTools:
         self._backup = installed_as("postgresql-backup", {**called, "/var/backups/petstore": self.backups})
 
     def use(self, url: str) -> None:
-        """Let the settings name this URL; an earlier line is one that an editor left there."""
-        lines = ("sqlite:////var/lib/petstore/orders.db", url)
-        (self._folder / "petstore.env").write_text("".join(f"PETSTORE_DATABASE_URL={line}\n" for line in lines))
+        """Let the settings name this URL; an earlier line, and blanks, are what an editor left there."""
+        lines = ("PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db", f" PETSTORE_DATABASE_URL = {url} \t")
+        (self._folder / "petstore.env").write_text("".join(f"{line}\n" for line in lines))
 
     def use_file(self, file: Path) -> None:
         """Let the settings name a file with the URL."""
