@@ -117,6 +117,21 @@ def test_one_sentence_in_the_guide_and_the_contracts_says_whether_error_codes_ma
         assert 1 == " ".join(document.read_text().split()).count(sentence), document
 
 
+def test_every_set_that_may_grow_is_named_as_one_whose_growth_is_compatible() -> None:
+    """Except for those of webhooks, which are experimental."""
+    paragraph = (GUIDE / "versions.md").read_text().partition("**Compatible changes**")[2].partition("\n\n")[0]
+    schemas = read_yaml(SOURCE / "api/openapi-v2.yaml")["components"]["schemas"]
+    growing = {
+        name
+        for schema, described in schemas.items()
+        for name, field in described.get("properties", {}).items()
+        if "x-extensible-enum" in field.get("items", field) and not schema.startswith("Webhook")
+    }
+    words = {"name": "names of windows", "scopes": "scopes"}
+    assert {"status", "orders"} <= growing
+    assert [] == sorted(name for name in growing if words.get(name, f"`{name}`") not in paragraph)
+
+
 @pytest.mark.settings(PETSTORE_WEBHOOK_SECRET="the text from which all secrets are derived")
 async def test_every_metric_is_documented_with_its_labels(service: Service) -> None:
     documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
