@@ -114,6 +114,13 @@ def test_every_metric_is_on_the_dashboard() -> None:
     assert shown - METRICS.keys() == set(), "docs/reference.md has no row of a metric of deploy/grafana/petstore.json"
 
 
+def test_the_panel_of_webhooks_explains_the_states_that_it_shows() -> None:
+    [text] = [panel["description"] for panel in panels() if "petstore_webhooks{" in str(panel.get("targets"))]
+    shown, _, left_out = text.partition("Without")
+    assert VALUES["state"] - {"active"} == {state for state in VALUES["state"] if f"{state}:" in shown}
+    assert [] == [state for state in VALUES["state"] if state in left_out]
+
+
 def test_every_alert_has_an_action_and_a_test_that_raises_it() -> None:
     assert [] == [rule["alert"] for rule in rules() if set(rule["annotations"]) != {"summary", "action"}]
     raised = {
