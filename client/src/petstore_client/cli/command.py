@@ -183,8 +183,8 @@ def watch_orders(options: dict[str, Any], after: str | None, state: Path | None)
     """Print every order, and then each that changes, as lines of JSON, until the command is ended.
 
     With --state the command goes on where it ended; --after has an effect only until the file exists.
-    If it was killed, the last orders may come again. If the store was restored it exits with 1: remove
-    the file, and begin with an empty copy.
+    If it was killed, the last orders may come again. If the store was restored, or the account now sees
+    other orders, it exits with 1: remove the file, and begin with an empty copy.
 
     \b
     Example:
