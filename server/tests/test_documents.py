@@ -321,6 +321,8 @@ def test_the_newest_release_of_each_changelog_has_the_versions_of_the_code_and_t
     ):
         assert version == released.findall(changelog.read_text())[0]
     assert f"**Status:** {__version__}," in (ROOT / "README.md").read_text()
+    images = "".join(file.read_text() for file in (ROOT / "deploy/kubernetes").glob("*.yaml"))
+    assert [__version__] * 2 == re.findall(r"(?:newTag: |/petstore:)([\d.]+)", images)
     for document in (ROOT / "README.md", ROOT / "docs" / "install.md"):
         assert {__version__} == set(re.findall(r"`petstore-([\d.]+)\.tar\.gz`", document.read_text()))
 
