@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from petstore_server.api.contracts import load_contract
 from petstore_server.api.documentation import Documents, changelog_feed
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.server.messages import Response
@@ -159,6 +160,21 @@ def test_the_guide_shows_the_addresses_and_the_contact_of_this_deployment() -> N
     ):
         assert shown in text
     assert "127.0.0.1" not in text
+
+
+def test_staging_shows_its_own_address_in_examples_the_feed_and_the_contracts() -> None:
+    both = {"BASE_URL": "https://api.example/v1", "STAGING_BASE_URL": "https://staging.example/v1"}
+    environ = {f"PETSTORE_{name}": text for name, text in both.items()}
+    settings = read_settings(environ | {"PETSTORE_ENVIRONMENT": "staging"})
+    documents = Documents(settings)
+    text = body(get(documents, "/docs/guide")).decode()
+    assert "export API=https://staging.example/v1 " in text
+    assert 1 == text.count("https://api.example/v1")  # in the table
+    feed = body(get(documents, "/docs/changelog.atom")).decode()
+    assert "https://staging.example/docs" in feed
+    assert "api.example" not in feed
+    for version in ("v1", "v2"):
+        assert "https://staging.example/docs/guide" == load_contract(settings, version)["externalDocs"]["url"]
 
 
 def test_the_guide_without_settings_has_the_address_of_make_run_and_no_empty_rows() -> None:

@@ -25,10 +25,10 @@ def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
     if servers:  # without any, the contract is relative to itself
         own = f"servers:\n  - url: /{version}\n    description: This server\n"
         text = text.replace(own, f"servers: {_dumps(servers)}\n")
-    if settings.base_url:  # without it there is no absolute address to name, and generators refuse a relative one
+    if settings.own_base_url:  # without it there is no absolute address to name, and generators refuse a relative one
         guide = {
             "description": "Guide for partners, with examples",
-            "url": f"{settings.base_url.removesuffix('/v1')}/docs/guide",
+            "url": f"{settings.own_base_url.removesuffix('/v1')}/docs/guide",
         }
         text = text.replace("\nservers:", f"\nexternalDocs: {_dumps(guide)}\n\nservers:", 1)
     if settings.contact:

@@ -88,7 +88,7 @@ class Documents:
                 self._documents[version, below] = self._documents[below.replace("openapi", name),]
         for name in _GUIDE_PAGES:
             add("docs", name, read=partial(_guide_page, settings, name))
-        add("docs", "changelog.atom", read=lambda: changelog_feed(_guide_text("changelog"), settings.base_url))
+        add("docs", "changelog.atom", read=lambda: changelog_feed(_guide_text("changelog"), settings.own_base_url))
         for name in _OWN_FILES:
             add("docs", name, read=(page / name).read_bytes)
         for name in _SWAGGER_FILES:
@@ -127,8 +127,8 @@ def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representati
 def _guide_page(settings: Settings, name: str) -> bytes:
     """A page of the guide as HTML."""
     text = _guide_text(name).replace("<!-- addresses -->", _addresses(settings))
-    if settings.base_url:
-        text = text.replace(_EXAMPLE_ADDRESS, settings.base_url.removesuffix("1"))
+    if settings.own_base_url:  # a key of staging must not be sent to production
+        text = text.replace(_EXAMPLE_ADDRESS, settings.own_base_url.removesuffix("1"))
     text = _LIST_OF_CONTENTS.sub("", text, 1)
     frame = (files("petstore_server.api") / "page" / "guide.html").read_text("utf-8")
     title = text.partition("\n")[0].removeprefix("# ")

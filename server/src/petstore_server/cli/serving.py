@@ -55,8 +55,10 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
         )
         # Where 0 was given, the ports that were found; those of sockets that were handed over.
         settings = replace(settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1])
-        if demo and settings.base_url is None:  # so that the examples of its guide work
-            settings = replace(settings, base_url=f"{_address(public)}/v1")
+        if demo and settings.own_base_url is None:  # so that the examples of its guide work
+            own = f"{_address(public)}/v1"
+            staging = settings.environment == "staging"
+            settings = replace(settings, staging_base_url=own) if staging else replace(settings, base_url=own)
         stack.enter_context(lock_for_serving(settings))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         if settings.workers == 1:

@@ -116,10 +116,8 @@ def check_disk(file: Path) -> Iterator[CheckResult]:
 
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:
     """Settings that are valid but may not be intended."""
-    name, address = "PETSTORE_BASE_URL", settings.base_url
-    if settings.environment == "staging":
-        name, address = "PETSTORE_STAGING_BASE_URL", settings.staging_base_url
-    if address is None:
+    if settings.own_base_url is None:
+        name = "PETSTORE_STAGING_BASE_URL" if settings.environment == "staging" else "PETSTORE_BASE_URL"
         remedy = f"Set {name}, for example to https://api.example.com/v1."
         yield CheckResult("address", "warn", "The contract does not name this service's address.", remedy)
     elif is_loopback(settings.host) and not settings.trusted_proxies:

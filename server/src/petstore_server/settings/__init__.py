@@ -223,6 +223,11 @@ class Settings:
         values.roles,
     )
 
+    @property
+    def own_base_url(self) -> str | None:
+        """The public address of this service: that of its environment."""
+        return self.staging_base_url if self.environment == "staging" else self.base_url
+
 
 SETTINGS = tuple(Setting(f"PETSTORE_{setting.name.upper()}", **setting.metadata) for setting in fields(Settings))
 """Every setting; `docs/reference.md` is generated from this table."""
