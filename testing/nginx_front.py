@@ -88,7 +88,7 @@ def rendered(folder: Path, port: int, service_port: int) -> str:
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
         ("listen [::]:443 ssl http2 default_server;", ""),
         (f"server 127.0.0.1:{DEFAULT_PORT} max", f"server 127.0.0.1:{service_port} max"),
-        ("DELETE  127.0.0.1:8082;", f"DELETE  127.0.0.1:{inner};"),
+        ('"~^(DELETE|PUT)$" 127.0.0.1:8082;', f'"~^(DELETE|PUT)$" 127.0.0.1:{inner};'),
         ("listen 127.0.0.1:8082;", f"listen 127.0.0.1:{inner};"),
         ("/etc/petstore/tls/fullchain.pem", f"{folder}/fullchain.pem"),
         ("/etc/petstore/tls/privkey.pem", f"{folder}/privkey.pem"),

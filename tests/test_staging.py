@@ -161,7 +161,7 @@ def behind_one(machine: Machine, staging_port: int) -> Configuration:
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
             ("listen [::]:443 ssl http2;", ""),
             ("server 127.0.0.1:8090 max", f"server 127.0.0.1:{staging_port} max"),
-            ("DELETE  127.0.0.1:8092;", f"DELETE  127.0.0.1:{inner};"),
+            ('"~^(DELETE|PUT)$" 127.0.0.1:8092;', f'"~^(DELETE|PUT)$" 127.0.0.1:{inner};'),
             ("listen 127.0.0.1:8092;", f"listen 127.0.0.1:{inner};"),
             ("/etc/petstore_staging/tls/fullchain.pem", f"{folder}/fullchain.pem"),
             ("/etc/petstore_staging/tls/privkey.pem", f"{folder}/privkey.pem"),

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from configparser import RawConfigParser
 from ipaddress import ip_network
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -684,17 +685,26 @@ def test_webhooks_in_kubernetes_and_under_systemd_reach_public_addresses_and_no_
             Addresses().destination(f"https://{host}/")
 
 
+def changed_once(contract: str) -> Iterator[str]:
+    """The paths of the operations that nginx, by their method, would send again after they were sent."""
+    for path, operations in read_yaml(ROOT / f"server/src/petstore_server/api/{contract}.yaml")["paths"].items():
+        if {"put", "delete"} & operations.keys():
+            yield path
+
+
 def test_the_readme_lists_every_file() -> None:
     text = (DEPLOY / "README.md").read_text()
     named = {DEPLOY / target for target in re.findall(r"\]\(([^)#]+)\)", text) if not target.startswith("../")}
     assert set(FILES) - {DEPLOY / "README.md"} == named
 
 
-def test_nginx_sends_no_cancellation_twice_and_keeps_the_request_id() -> None:
+def test_nginx_sends_no_change_twice_and_keeps_the_request_id() -> None:
     text = (DEPLOY / "nginx/petstore.conf").read_text()
-    (once,) = re.findall(r"location ~ (\S+) {\n\s+proxy_method \$petstore_order_method;", text)
-    for version in CONTRACTS:
-        assert re.search(once, f"/{version}/store/orders/7")
+    (once,) = re.findall(r"location ~ (\S+) {\n\s+proxy_method +\$petstore_change_method;", text)
+    paths = {path for name in CONTRACTS.values() for path in changed_once(name)}
+    assert {"/store/orders/{orderId}", "/webhooks/{webhookId}"} == paths
+    for version, path in product(CONTRACTS, paths):
+        assert re.search(once, f"/{version}{path}")
         assert not re.search(once, f"/{version}/store/orders")
     assert {"error timeout;", "off;"} == set(re.findall(r"proxy_next_upstream +(.*)", text))
     assert not re.search(r"proxy_(set|hide)_header\s+X-Request-Id", text, re.IGNORECASE)
