@@ -1,6 +1,7 @@
 """Readiness follows what partners get, and once damage was seen no change is accepted (D19)."""
 
 import json
+import re
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,9 +17,10 @@ from petstore_server.store.damage import Damage
 from petstore_server.store.statements import Query
 from testing.cli import CommandLine
 from testing.damage import add_amcheck, damage_table
+from testing.deployment import Deployment
 from testing.engines import running_engine
-from testing.process import UNLIMITED, Server, new_key, petstore, put_orders, serving
-from testing.redis_engine import shared_redis
+from testing.process import UNLIMITED, Server, new_key, petstore, put_orders, serving, serving_as
+from testing.redis_engine import shared_redis, wait_for_redis
 from testing.stores import BY, Stores, new_store_database, reason
 from testing.subprocesses import PATIENCE, within
 
@@ -92,7 +94,8 @@ def test_damage_that_a_check_finds_stops_changes(cli: CommandLine, command: list
 
 
 async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backend: Stores) -> None:
-    async with each_backend.opened() as one, each_backend.opened() as two:
+    opened = each_backend.opened
+    async with opened() as one, opened() as two, opened() as importing:
         await one.orders.import_batch([Order(1)], "import:1", BY)
         two.engine.damage.seen(ServiceUnavailable("its file is damaged"))
         await two.engine.damage.close()
@@ -100,6 +103,7 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
         await one.access_version()  # as a server does several times a second
         for store in (one, two):
             assert f"its file is damaged; {REMEDY}" == await reason(store.orders.change(1, CANCEL, BY))
+        assert REMEDY in await reason(importing.orders.import_batch([Order(2)], "import:2", BY)), "for minutes perhaps"
     async with each_backend.opened() as store:
         await store.access_version()
         with pytest.raises(ServiceUnavailable, match="temporarily unavailable"):
@@ -109,6 +113,30 @@ async def test_damage_that_one_process_has_seen_stops_changes_in_all(each_backen
     async with each_backend.opened() as store:
         assert None is store.engine.fault()
         await store.orders.change(1, CANCEL, BY)
+
+
+def test_the_console_of_workers_takes_no_change_once_another_process_has_seen_damage(
+    tmp_path: Path, scaled_out: dict[str, str]
+) -> None:
+    deployment = Deployment(tmp_path / "store.db", scaled_out)
+    put_orders(deployment, 1_000)
+    with (
+        serving_as(deployment, ["--workers", "2"], {}, wait_for_redis) as server,
+        httpx2.Client(base_url=f"{server.admin}/console", follow_redirects=True, timeout=PATIENCE) as browser,
+    ):
+        browser.get(petstore(deployment, "console", "--url", server.admin).stdout.strip())
+        token = dict(re.findall(r'name="(form_token)" value="([^"]+)"', browser.get("/orders/1").text))
+
+        def ship(number: int) -> int:
+            fields = {**token, "order": str(number), "back": f"/{number}"}
+            return browser.post("/orders/ship", data=fields).status_code
+
+        assert 200 == ship(1)
+        with psycopg.connect(scaled_out["PETSTORE_DATABASE_URL"]) as database:
+            database.execute(Damage.SAVE.encode(), ("seen",))
+        numbers = iter(range(2, 1_000))
+        within(PATIENCE, lambda: 503 == ship(next(numbers)))
+        assert 503 == ship(1_000)
 
 
 @pytest.mark.parametrize("each_backend", ["sqlite"], indirect=True)

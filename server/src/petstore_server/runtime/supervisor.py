@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import make_console, run_console
+from petstore_server.runtime.background import BackgroundTask, run_tasks
 from petstore_server.runtime.opening import named_store, webhook_service
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import WorkerReport
@@ -240,6 +241,9 @@ async def serve_with_workers(
                 hooks, _ = webhook_service(settings, store, time.time)
                 console = make_console(settings, store, workers, hooks, time.time)
                 opened.callback(group.create_task(run_console(console)).cancel)
+                # Learns of damage that another process has seen: the console then takes no change either.
+                learning = BackgroundTask("watch access", store.access_version)
+                opened.callback(group.create_task(run_tasks([learning])).cancel)
                 routes = console.routes
             server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
             tasks = [asyncio.ensure_future(workers.keep_running()), asyncio.ensure_future(server.serve([admin]))]
