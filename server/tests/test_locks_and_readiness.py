@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -26,8 +27,8 @@ from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.engines import PostgresEngine
 from testing.service import UNLIMITED, Service, bearer, running
-from testing.stores import BY, Stores, add_key, write_locked
-from testing.subprocesses import PATIENCE, PATIENT, within
+from testing.stores import BY, Stores, add_key, reason, write_locked
+from testing.subprocesses import PATIENCE, PATIENT, busy, within
 
 MODES = ("SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE")
 PLACED = {"petId": 1, "quantity": 1}
@@ -164,6 +165,24 @@ async def test_readiness_agrees_with_what_partners_get_while_a_table_is_locked(
         table: (table, partial(holding, url, f"LOCK TABLE petstore.{table} IN {mode} MODE")) for table in tables(url)
     }
     assert {} == await differences(scaled_out, locks)
+
+
+@pytest.mark.parametrize("table", ["accounts", "api_use", "usage_history", "webhooks"])
+async def test_what_reads_much_waits_for_a_lock_no_longer_than_a_request_does(
+    table: str, postgres_stores: Stores
+) -> None:
+    """Otherwise metrics come too late for Prometheus, a worker does not respond, and deliveries look stalled."""
+    async with postgres_stores.opened() as store:
+        reads: dict[str, Callable[[], Awaitable[object]]] = {
+            "accounts": store.accounts.list,
+            "api_use": partial(store.usage.users, 0.0),
+            "usage_history": partial(store.usage.totals, 0, 1),
+            "webhooks": store.webhooks.summary,
+        }
+        with holding(postgres_stores.url, f"LOCK TABLE petstore.{table} IN ACCESS EXCLUSIVE MODE"):
+            began = time.monotonic()
+            assert f"locked: petstore.{table}" in await reason(reads[table]())
+            assert time.monotonic() - began < 2.0 + busy()
 
 
 async def test_readiness_agrees_with_what_partners_get_while_a_row_is_locked(scaled_out: dict[str, str]) -> None:

@@ -88,7 +88,7 @@ def transactions(timeouts: Timeouts) -> Transactions:
     return Transactions(
         # Statements in one message are one transaction, so these settings end with it.
         read=options("", {}, statement, total, lock),
-        scan=options("", _GONE | _NO_JIT, 10.0, 12.0),
+        scan=options("", _GONE | _NO_JIT, 10.0, 12.0, lock),
         snapshot=options(_BEGIN_SNAPSHOT, _NO_JIT, statement, max(60.0, total), lock),
         export=options(_BEGIN_SNAPSHOT, exported, 10.0, math.inf),
         write=options(_BEGIN, _RELEASE, statement, total, lock),
