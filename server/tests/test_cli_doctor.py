@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from unittest.mock import Mock, patch
 
 import pytest
 
+from petstore_server import deadlines
 from petstore_server.domain import errors
 from petstore_server.domain.timestamps import DAY
 from petstore_server.engines import sqlite
@@ -26,6 +27,8 @@ from petstore_server.runtime.health import examine
 from petstore_server.settings import SettingsError, read_settings
 from testing.cli import CommandLine
 from testing.engines import PostgresEngine
+from testing.redis_engine import own_redis
+from testing.subprocesses import PATIENT
 
 
 @pytest.fixture
@@ -133,6 +136,24 @@ def test_doctor_reports_a_port_that_is_taken(cli: CommandLine) -> None:
             assert taken_port["remedy"].endswith(f"; else change {name}.")
 
 
+def test_doctor_reports_more_connections_than_files_can_be_open(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 1024))
+    monkeypatch.setattr("resource.setrlimit", Mock())
+    assert "connections" not in results(cli, PETSTORE_MAX_CONNECTIONS="768")
+    level, message = results(cli, PETSTORE_MAX_CONNECTIONS="769")["connections"]
+    assert ("fail", True) == (level, "is 769, but the limit on open files allows 768" in message)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+@pytest.mark.parametrize("name", ["PETSTORE_HOST", "PETSTORE_ADMIN_HOST"])
+def test_doctor_reports_an_address_that_is_not_of_this_machine(cli: CommandLine, name: str, host: str) -> None:
+    found = cli("doctor", "--json", **NO_PORTS, **{name: host}).json()
+    remedies = [each["remedy"] for each in found if each["check"] == "ports" and each["level"] == "fail"]
+    assert [f"Set {name} to an address of this machine."] == remedies
+
+
 @contextmanager
 def answering(response: bytes) -> Iterator[str]:
     """The port of a program that gives this response to every request."""
@@ -180,6 +201,59 @@ def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(cl
 
 
 @pytest.mark.parametrize(
+    ("answer", "level", "message"),
+    [((True, "ok", ""), "ok", " and is ready."), (None, "warn", ", but does not answer at http://127.0.0.1:0/readyz.")],
+)
+def test_doctor_sees_the_server_that_systemd_starts_for_its_connection(
+    cli: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: tuple[bool, str, str] | None,
+    level: str,
+    message: str,
+) -> None:
+    with ExitStack() as started:
+
+        def start(_: str) -> tuple[bool, str, str] | None:
+            started.enter_context(sqlite.lock_for_serving(cli.store, shared=False))
+            return answer  # None: it takes longer to start than the doctor waits
+
+        monkeypatch.setattr(health_machine, "_ask", start)
+        found = results(cli)
+    assert (level, f"A server runs on this store{message}") == found["server"]
+    assert "ports" not in found
+
+
+def test_doctor_says_what_to_do_about_a_redis_that_runs_and_cannot_count(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "TIMEOUTS", PATIENT)
+    with own_redis("--appendonly", "yes") as redis:
+
+        def found() -> list[tuple[str, str]]:
+            checks = cli("doctor", "--json", **NO_PORTS, PETSTORE_REDIS_URL=redis.url).json()
+            return [(each["level"], each["remedy"]) for each in checks if each["check"] == "redis"]
+
+        each_process = "until then each process counts limits on its own"
+        assert [("ok", "")] == found()
+        redis.client.config_set("maxmemory", "1")
+        more = "Raise `maxmemory`: a full Redis stops counting."
+        assert [("fail", f"Correct that; {each_process}."), ("warn", more)] == found()
+        redis.client.config_set("maxmemory", "0")
+        redis.client.config_set("requirepass", "other")
+        [(level, remedy)] = found()
+        refused = "until then each process that runs counts limits on its own, and no server starts."
+        assert ("fail", f"Check that Redis runs there and accepts this user; {refused}") == (level, remedy)
+
+
+def test_doctor_says_what_to_do_about_the_file_of_the_authorities_of_redis(cli: CommandLine) -> None:
+    settings = {"PETSTORE_REDIS_URL": "rediss://127.0.0.1:1/0", "PETSTORE_REDIS_CA_FILE": str(cli.store)}
+    for wrong in (settings, settings | {"PETSTORE_REDIS_CA_FILE": f"{cli.store}.crt"}):
+        [check] = [each for each in cli("doctor", "--json", **wrong).json() if each["check"] == "redis"]
+        assert "PETSTORE_REDIS_CA_FILE names" in check["message"]
+        assert "Correct that; until then no server starts." == check["remedy"]
+
+
+@pytest.mark.parametrize(
     ("most", "message"), [(0, "The store was not read in full."), (1 << 30, "The store was read in full and is sound.")]
 )
 def test_the_doctor_reads_a_store_in_full_that_is_quick_to_read(
@@ -189,9 +263,37 @@ def test_the_doctor_reads_a_store_in_full_that_is_quick_to_read(
     assert ("ok", message) == results(cli)["integrity"]
 
 
+def test_doctor_advises_no_restore_because_of_a_trigger_unless_something_is_damaged_too(cli: CommandLine) -> None:
+    cli.execute("CREATE TRIGGER added AFTER INSERT ON audit BEGIN SELECT 1; END")
+
+    def found() -> tuple[str, str]:
+        checks = cli("doctor", "--json", **NO_PORTS).json()
+        return next((each["message"], each["remedy"]) for each in checks if each["check"] == "integrity")
+
+    message, remedy = found()
+    assert "a trigger, added, which another program has added: drop it." in message
+    assert "Do that, then check again; no backup has to be restored." == remedy
+    cli.execute("UPDATE orders SET id = 2")
+    message, remedy = found()
+    assert "Order 2 has a record that names order 1." in message
+    assert remedy.startswith("Restore the latest sound backup.")
+
+
 def test_doctor_reports_a_store_that_this_user_cannot_access(cli: CommandLine) -> None:
     with patch.object(health_machine, "check_files", side_effect=PermissionError(errno.EACCES, "Permission denied")):
         assert ("fail", f"This user cannot see {cli.store}: Permission denied.") == results(cli)["permissions"]
+
+
+def test_doctor_reports_a_disk_that_is_mounted_read_only_and_not_the_permissions_on_it(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = dict.fromkeys(("f_frsize", "f_blocks", "f_bfree", "f_bavail"), 1 << 20)
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY, **blocks))
+    monkeypatch.setattr("os.access", lambda _, mode: not mode & os.W_OK)
+    found = results(cli)
+    message = f"The disk of {cli.store.parent} is mounted read-only: no change can be stored."
+    assert ("fail", message) == found["disk"]
+    assert "ok" == found["permissions"][0]
 
 
 def test_doctor_reports_a_file_with_a_secret_that_all_users_can_access_unless_docker_mounts_it(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from petstore_server.domain.roles import Role
-from petstore_server.runtime.application import _allowed_connections
+from petstore_server.runtime.backend import allowed_connections
 from petstore_server.runtime.opening import rows_at_once
 from petstore_server.runtime.usage import counts_elsewhere
 from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
@@ -347,7 +347,7 @@ def test_the_limit_on_open_files_is_raised_for_the_connections_and_bounds_them(
     monkeypatch.setattr(resource, "setrlimit", lambda _, changed: seen.append(changed))
     message = "^PETSTORE_MAX_CONNECTIONS is 3841, but the limit on open files allows 3840: raise that limit "
     with nullcontext() if allowed else pytest.raises(SettingsError, match=message):
-        assert allowed == _allowed_connections(wanted)
+        assert allowed == allowed_connections(wanted)
     assert [limits, *raised] == seen
 
 

@@ -354,10 +354,14 @@ class StatementFailed(DomainError):
 
 
 class Unreachable(ServiceUnavailable):
-    """Redis or a server that an operator's command or page asks cannot be used. `explanation` is for operators only."""
+    """Redis or a server that an operator's command or page asks cannot be used. `explanation` is for operators only.
 
-    def __init__(self, problem: str, reason: str, remedy: str) -> None:
+    `refused`: it rejects this process, so that no server starts.
+    """
+
+    def __init__(self, problem: str, reason: str, remedy: str, *, refused: bool = False) -> None:
         super().__init__(reason)
+        self.refused = refused
         self.explanation = f"{problem} ({reason}). {remedy}"
 
 

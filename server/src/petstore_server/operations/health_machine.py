@@ -6,7 +6,7 @@ import re
 import shutil
 import ssl
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from petstore_server.operations.admin_port import admin_url, is_loopback
 from petstore_server.operations.health import CheckResult, Level
 from petstore_server.partial_files import user_name
-from petstore_server.server.sockets import listening_socket
+from petstore_server.server.sockets import is_foreign_address, listening_socket
 from petstore_server.settings import SETTINGS, Settings
 
 _MIB = 1 << 20
@@ -59,8 +59,9 @@ def check_files(file: Path) -> list[CheckResult]:
     """Permissions: this user, and the service as the owner, must be able to read and write, other users should not."""
     results = []
     files = [place for suffix in ("", "-wal", "-shm") if (place := Path(f"{file}{suffix}")).exists()]
+    needed = os.R_OK if _is_read_only(file.parent) else os.R_OK | os.W_OK  # for the disk there is a check of its own
     for place in (file.parent, *files):
-        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+        if place.exists() and not os.access(place, needed):
             remedy = f"Run as the owner of {place}, or let this user read and write it."
             results.append(CheckResult("permissions", "fail", f"This user cannot read and write {place}.", remedy))
     owners = [place.stat().st_uid for place in (file, file.parent) if place.exists()]
@@ -99,6 +100,9 @@ def check_disk(file: Path) -> Iterator[CheckResult]:
     """Space on the disk of the store, and the size of its log."""
     if not file.parent.is_dir():
         return
+    if _is_read_only(file.parent):
+        message = f"The disk of {file.parent} is mounted read-only: no change can be stored."
+        yield CheckResult("disk", "fail", message, "Mount it for writing; the kernel's log may say why it is not.")
     free = shutil.disk_usage(file.parent).free
     size = file.stat().st_size if file.exists() else 0
     message = f"{free // _MIB:,} MiB are free in {file.parent}; the store takes {size / _MIB:,.1f} MiB."
@@ -112,6 +116,11 @@ def check_disk(file: Path) -> Iterator[CheckResult]:
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
         yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB:,} MiB.", remedy)
+
+
+def _is_read_only(folder: Path) -> bool:
+    """Whether the folder exists on a disk that is mounted read-only: then no permission lets anybody write."""
+    return folder.exists() and bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:
@@ -164,15 +173,18 @@ def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("ports", "fail", message, "Choose another port for one of them.")
 
 
-def check_server(settings: Settings, *, holds_store: bool | None) -> Iterator[CheckResult]:
+def check_server(settings: Settings, is_held: Callable[[], bool | None]) -> Iterator[CheckResult]:
     """Whether a server runs on this store, and what it says of itself; if none responds, whether one could start.
 
-    `holds_store` is whether a server has locked the store; None if that is not known. It has not if another file has
+    `is_held` returns whether a server has locked the store; None if that is not known. It has not if another file has
     taken the place of the one that it serves, or none has.
     """
     address = f"{admin_url(settings)}/readyz"
+    holds_store, found = is_held(), _ask(address)
+    if holds_store is False:  # one may have been started meanwhile, by this very connection
+        holds_store = is_held()
     server = "A server runs on this store" if holds_store else f"A server answers at {address}"
-    if (found := _ask(address)) is None:
+    if found is None:
         if holds_store:
             remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
             yield CheckResult("server", "warn", f"{server}, but does not answer at {address}.", remedy)
@@ -219,4 +231,6 @@ def _check_ports(settings: Settings) -> Iterator[CheckResult]:
         except OSError as error:
             message = f"A server could not listen on {host}:{port}: {error.strerror or error}."
             remedy = f"`ss -ltnp` shows what uses it. If that is this service, see its log; else change {name}."
+            if is_foreign_address(error):
+                remedy = f"Set {name.replace('PORT', 'HOST')} to an address of this machine."
             yield CheckResult("ports", "fail", message, remedy)

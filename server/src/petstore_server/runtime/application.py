@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import resource
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -33,13 +32,13 @@ from petstore_server.domain.usage import uses_of
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.operations.monitor import CHECK_SECONDS, HealthMonitor, Service
 from petstore_server.operations.webhooks import WebhookService
-from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.backend import Backend, allowed_connections
 from petstore_server.runtime.background import BackgroundTask, background_tasks, run_tasks
 from petstore_server.runtime.health import examine_serving, host_identity
 from petstore_server.runtime.usage import account_usage, all_usage
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.scheduler import REFUSED
-from petstore_server.settings import Settings, SettingsError
+from petstore_server.settings import Settings
 from petstore_server.store import Contents, Store
 from petstore_server.store.webhooks import WebhookSummary
 from petstore_server.telemetry.logs import lost_lines
@@ -50,12 +49,6 @@ _log = logging.getLogger(__name__)
 _IN_USE_SECONDS = 30 * DAY
 _REQUEST_DIGITS = 12  # hexadecimal and random, at the end of a request's identifier
 _RANDOM_BYTES = 512 * _REQUEST_DIGITS // 2  # read at a time
-
-_RESERVED_FILES = 256
-"""File descriptors kept for everything but client connections."""
-
-_DEFAULT_CONNECTIONS = 10_000
-"""The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 120 KB at most."""
 
 
 class Application:
@@ -114,7 +107,7 @@ class Application:
 
     def public_server(self) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
-        connections = _allowed_connections(self._settings.max_connections)
+        connections = allowed_connections(self._settings.max_connections)
         flow_of = self.authenticator.account_of
         gate, tracing, limits = self.gate, self.backend.tracing, {BATCH_PATH.encode(): MAX_BATCH_BYTES}
         traced = tracing and tracing.traced(gate.respond, self.routes, gate.client_address)
@@ -256,24 +249,6 @@ def _request_ids(prefix: str, clock: Callable[[], float]) -> Iterator[bytes]:
         digits = os.urandom(_RANDOM_BYTES).hex().encode()
         for at in range(0, len(digits), _REQUEST_DIGITS):
             yield b"%s%x%s" % (start, int(clock() * 1_000_000), digits[at : at + _REQUEST_DIGITS])
-
-
-def _allowed_connections(wanted: int) -> int:
-    """The maximum number of connections: `wanted`, or, if that is 0, what the limit on open files allows.
-
-    Raises that limit as far as the system permits. Raises SettingsError if it allows fewer than are wanted.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = max(wanted, _DEFAULT_CONNECTIONS) + _RESERVED_FILES
-    if files > soft:
-        files = files if hard == resource.RLIM_INFINITY else min(files, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    allowed = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES)
-    if wanted > allowed:
-        problem = f"PETSTORE_MAX_CONNECTIONS is {wanted}, but the limit on open files allows {allowed}"
-        remedy = "raise that limit (ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting"
-        raise SettingsError(f"{problem}: {remedy}.")
-    return wanted or min(allowed, _DEFAULT_CONNECTIONS)
 
 
 def make_console(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import resource
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -42,6 +43,12 @@ _OTLP_PROTOCOL = "http/protobuf"
 _OTLP_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+[ \t]*=[ \t]*[ !#-+\--:<-[\]-~]*", re.ASCII)
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 _CHECK_SECONDS = 2.0
+
+_RESERVED_FILES = 256
+"""File descriptors kept for everything but client connections."""
+
+_DEFAULT_CONNECTIONS = 10_000
+"""The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 120 KB at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -255,6 +262,24 @@ def require_servable(settings: Settings) -> None:
         raise SettingsError(f"PostgreSQL needs Redis to count limits: {_SET_REDIS}.")
     if settings.redis_url is None and settings.workers > 1:
         raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
+
+
+def allowed_connections(wanted: int) -> int:
+    """The maximum number of connections: `wanted`, or, if that is 0, what the limit on open files allows.
+
+    Raises that limit as far as the system permits. Raises SettingsError if it allows fewer than are wanted.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(wanted, _DEFAULT_CONNECTIONS) + _RESERVED_FILES
+    if files > soft:
+        files = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    allowed = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES)
+    if wanted > allowed:
+        problem = f"PETSTORE_MAX_CONNECTIONS is {wanted}, but the limit on open files allows {allowed}"
+        remedy = "raise that limit (ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting"
+        raise SettingsError(f"{problem}: {remedy}.")
+    return wanted or min(allowed, _DEFAULT_CONNECTIONS)
 
 
 def wants_tracing(environ: Mapping[str, str]) -> bool:

@@ -17,16 +17,18 @@ from petstore_server.domain.errors import (
     StoreDamaged,
     StoreOutdated,
     StoreUnusable,
+    Unreachable,
 )
 from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import Action, CheckResult
 from petstore_server.runtime import opening
-from petstore_server.runtime.backend import require_servable, wants_tracing
+from petstore_server.runtime.backend import allowed_connections, require_servable, wants_tracing
 from petstore_server.runtime.opening import is_served, is_sqlite, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
+from petstore_server.store.records import is_trigger_problem
 
 _ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737)
 _QUICK_TO_READ = 200_000_000  # bytes of a store that can be read in a few seconds
@@ -49,12 +51,22 @@ async def examine(settings: Settings, clock: Callable[[], float]) -> list[CheckR
     """
     seen = _Seen(clock)
     file = store_file(settings)
-    holds_store = None if file is None else is_served(file)
-    server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
-    moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
+
+    def holds_store() -> bool | None:
+        return None if file is None else is_served(file)
+
+    server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store)))
+    moved = server[0].level == "fail" and holds_store() is False  # to create a store would put an empty one in place
     store = await _store(settings, seen, advise=not moved)
     redis = await _redis(settings, seen)
-    return [*_settings(settings), *_environment(os.environ), *redis, *_machine(settings, seen), *store, *server]
+    return [
+        *_settings(settings),
+        *_environment(os.environ, settings),
+        *redis,
+        *_machine(settings, seen),
+        *store,
+        *server,
+    ]
 
 
 async def examine_serving(settings: Settings, store: Store, clock: Callable[[], float]) -> list[CheckResult]:
@@ -84,9 +96,13 @@ def _settings(settings: Settings) -> list[CheckResult]:
     return [valid, *machine.check_deployment(settings)]
 
 
-def _environment(environ: Mapping[str, str]) -> list[CheckResult]:
-    """The checks of what only the environment has: the files with secrets, and the variables of OpenTelemetry."""
+def _environment(environ: Mapping[str, str], settings: Settings) -> list[CheckResult]:
+    """The checks of the process's environment: files with secrets, variables of OpenTelemetry, open files."""
     results = [*machine.check_secrets(environ)]
+    try:
+        allowed_connections(settings.max_connections)
+    except SettingsError as error:
+        results.append(CheckResult("connections", "fail", str(error), "Do that; until then no server starts."))
     try:
         wants_tracing(environ)
     except SettingsError as error:
@@ -138,6 +154,7 @@ async def _content(
 
 
 async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
+    results: list[CheckResult] = []
     try:
         require_servable(settings)
         if settings.redis_url is None:
@@ -151,17 +168,22 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
     except SettingsError as error:
         remedy = "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0; no server starts without it."
         if settings.redis_url is not None:
-            remedy = "Install the driver, or remove PETSTORE_REDIS_URL; no server starts without the driver."
+            remedy = "Correct that; until then no server starts."
         return [CheckResult("redis", "fail", str(error), remedy)]
     except ServiceUnavailable as error:
         message = f"Limits cannot be counted at {describe_url(settings.redis_url or '')} ({error.reason})."
-        remedy = "Check that Redis runs there and accepts this user; until then each process counts limits on its own."
+        check = "Correct that" if results else "Check that Redis runs there and accepts this user"
+        remedy = f"{check}; until then each process counts limits on its own."
+        if isinstance(error, Unreachable) and error.refused:
+            remedy = f"{check}; until then each process that runs counts limits on its own, and no server starts."
         if "certificate is not trusted" in error.reason:
             remedy = (
                 "Use a host name that the certificate has, and name the file of its authority in "
                 "PETSTORE_REDIS_CA_FILE. If that is empty, the authorities of the package ca-certificates are trusted."
             )
-        return [CheckResult("redis", "fail", message, remedy)]
+        # What is right has no part in it: a Redis that reports a good state may refuse to count all the same.
+        warned = [result for result in results if result.level != "ok"]
+        return [CheckResult("redis", "fail", message, remedy), *warned]
 
 
 async def _store(settings: Settings, seen: _Seen, *, advise: bool) -> list[CheckResult]:
@@ -217,7 +239,10 @@ def _integrity(settings: Settings) -> CheckResult:
         )
     if not problems:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
-    message = f"The store was read in full and is not sound: {problems[0]}"
+    damage = [problem for problem in problems if not is_trigger_problem(problem)]
+    message = f"The store was read in full and is not sound: {(damage or problems)[0]}"
+    if not damage:
+        return CheckResult("integrity", "fail", message, "Do that, then check again; no backup has to be restored.")
     return CheckResult("integrity", "fail", message, "Restore the latest sound backup.", "restore")
 
 

@@ -176,7 +176,8 @@ async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
         yield counters
     except CountersUnavailable as error:
         problem = f"The usage cannot be read from Redis at {describe_url(settings.redis_url or '')}"
-        raise Unreachable(problem, error.reason, "Check PETSTORE_REDIS_URL, and that Redis runs.") from None
+        remedy = "Check PETSTORE_REDIS_URL, and that Redis runs."
+        raise Unreachable(problem, error.reason, remedy, refused=error.refused) from None
     finally:
         await counters.close()
 

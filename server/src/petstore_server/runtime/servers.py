@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from petstore_server.runtime.application import Application, run_console
 from petstore_server.runtime.background import run_tasks
-from petstore_server.server.sockets import listening_socket
+from petstore_server.server.sockets import is_foreign_address, listening_socket
 from petstore_server.server.writer import unacknowledged
 from petstore_server.settings import Settings, SettingsError
 
@@ -45,7 +45,7 @@ def listening(host: str, port: int, setting: str) -> socket.socket:
         listener = listening_socket(host, port)
     except OSError as error:
         remedy = f"choose another with {setting}"
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        if is_foreign_address(error):
             remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
         elif error.errno == errno.EADDRINUSE:
             remedy += "; `ss -ltnp` shows what uses this one"

@@ -1,5 +1,6 @@
 """Sockets that listen for connections."""
 
+import errno
 import socket
 
 BACKLOG = 2048
@@ -21,3 +22,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def is_foreign_address(error: OSError) -> bool:
+    """Whether what `listening_socket` raised means that the address is not of this machine, whatever the port."""
+    return isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL

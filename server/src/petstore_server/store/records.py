@@ -62,9 +62,17 @@ def read_order(
     return order
 
 
+_ADDED = "which another program has added: drop it."
+
+
 def trigger_problem(name: str, table: str, kind: str = "trigger") -> str:
     """Return what is wrong with a trigger or rule, in plain words: no store has one, and it may change any order."""
-    return f"The table {table} has a {kind}, {name}, which another program has added: drop it."
+    return f"The table {table} has a {kind}, {name}, {_ADDED}"
+
+
+def is_trigger_problem(problem: str) -> bool:
+    """Whether what `trigger_problem` or `order_problem` returned is about a trigger or rule: no restore is needed."""
+    return problem.endswith(_ADDED)
 
 
 def order_problem(row: Row) -> str | None:
