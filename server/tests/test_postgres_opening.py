@@ -78,6 +78,42 @@ def test_a_database_in_another_encoding_is_refused_with_the_command_that_makes_o
             admin.execute(f"DROP DATABASE {name}")
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("FATAL:  sorry, too many clients already", "Raise its limit on connections"),
+        ("FATAL:  remaining connection slots are reserved for", "Raise its limit on connections"),
+        ("session is read-only", "Let it accept changes"),
+        ("server is in hot standby mode", "Let it accept changes"),
+        ("Connection refused", "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs."),
+    ],
+)
+async def test_a_postgresql_that_runs_and_takes_no_connection_gets_a_step_that_helps(
+    text: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = psycopg.OperationalError(f'connection failed: connection to server at "db" failed: {text}')
+    monkeypatch.setattr(opening, "connect", AsyncMock(side_effect=failure))
+    with pytest.raises(StoreUnusable) as caught:
+        await migrate("postgresql://db/petstore")
+    assert caught.value.message.removeprefix(caught.value.problem).strip().startswith(remedy)
+
+
+def test_a_database_that_is_read_only_or_full_is_named_with_what_to_do(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    opening_of_store(postgres_stores.url, create=True)
+    refused = refusal(f"{postgres_stores.url}?options=-c%20default_transaction_read_only%3Don")
+    assert refused.endswith("Let it accept changes, or name the primary in PETSTORE_DATABASE_URL.")
+    user = f"full_{os.getpid()}"
+    with postgres.admin() as admin:
+        admin.execute(f"CREATE ROLE {user} LOGIN CONNECTION LIMIT 0".encode())
+        try:
+            full = refusal(postgres_stores.url.replace("//postgres@", f"//{user}@"))
+        finally:
+            admin.execute(f"DROP ROLE {user}".encode())
+    assert "Raise its limit on connections, use a pooler, or end other connections" in full
+
+
 def test_the_documents_make_a_database_with_the_command_of_the_message() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
     assert 2 <= text.count(opening.CREATE_DATABASE) == text.count("CREATE DATABASE")

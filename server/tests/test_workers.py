@@ -158,6 +158,15 @@ def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
         os.kill(pid, signal.SIGCONT)
     within(PATIENCE, lambda: (200, "ok") == server.readiness())
 
+    def logged() -> list[tuple[str, str]]:
+        lines = map(json.loads, server.log.read_text().splitlines())
+        return [
+            (line["event"], line["reason"]) for line in lines if line["pid"] == server.process.pid and "reason" in line
+        ]
+
+    silent = "worker 2 does not respond"
+    within(PATIENCE, lambda: [("not ready", silent), ("ready again", silent)] == logged())
+
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals) -> None:

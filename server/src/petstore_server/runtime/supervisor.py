@@ -143,6 +143,7 @@ class Workers:
         self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
         self._draining = False
         self._restarts = 0
+        self._silent: str | None = None  # the reason that was logged
 
     async def start(self) -> None:
         """Start the first, which may migrate the store, and then the others. Raises WorkerFailed, OSError."""
@@ -189,11 +190,18 @@ class Workers:
     def _evaluate(self, reports: list[WorkerReport | None]) -> Readiness:
         if self._draining:
             return DRAINING
-        states = [
-            Readiness.unavailable(f"worker {number} does not respond") if report is None else report.readiness
-            for number, report in enumerate(reports, 1)
-        ]
-        return min(states, key=lambda state: (state.ready, state.detail["status"] == "ok"))
+        silent = [f"worker {number} does not respond" for number, report in enumerate(reports, 1) if report is None]
+        states = [Readiness.unavailable(reason) for reason in silent]
+        states += [report.readiness for report in reports if report is not None]
+        worst = min(states, key=lambda state: (state.ready, state.detail["status"] == "ok"))
+        # Any other reason is logged by the worker that has it.
+        if silent and self._silent is None:
+            self._silent = silent[0]
+            _log.error("not ready", extra={"reason": self._silent})
+        elif worst.ready and self._silent is not None:
+            _log.info("ready again", extra={"reason": self._silent})
+            self._silent = None
+        return worst
 
     async def _keep(self, worker: Worker) -> None:
         """Replace the process whenever it dies, after a pause that grows while it dies soon, or cannot start."""

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.postgres.faults import DAMAGE, plain_words
+from petstore_server.engines.postgres.faults import DAMAGE, OldPrimary, plain_words
 from petstore_server.engines.postgres.pool import connect, hosts_of
 from petstore_server.engines.postgres.timelines import SharedMaximum, Timelines
 from petstore_server.engines.schema import StoreSchema
@@ -156,7 +156,7 @@ async def connected(url: str, shared_maximum: SharedMaximum | None = None) -> As
         driver = await connect(url, _OPENING_SECONDS, Timelines(shared_maximum))
     except psycopg.Error as error:
         problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
-        raise StoreUnusable(problem, _connection_remedy(str(error))) from error
+        raise StoreUnusable(problem, _connection_remedy(error)) from error
     except TimeoutError:
         raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}.", "Check PETSTORE_DATABASE_URL.") from None
     try:
@@ -174,8 +174,15 @@ async def connected(url: str, shared_maximum: SharedMaximum | None = None) -> As
         await driver.close()
 
 
-def _connection_remedy(reported: str) -> str:
-    """What to do about a connection that failed, by the text of libpq."""
+def _connection_remedy(error: psycopg.Error) -> str:
+    """What to do about a connection that failed, by the text of libpq or of PostgreSQL."""
+    reported = str(error)
+    if isinstance(error, OldPrimary):
+        return "Name the new one in PETSTORE_DATABASE_URL."
+    if re.search("too many (clients|connections)|connection slots", reported):
+        return "Raise its limit on connections, use a pooler, or end other connections (pg_stat_activity lists them)."
+    if re.search("session is read-only|hot standby mode", reported):
+        return "Let it accept changes, or name the primary in PETSTORE_DATABASE_URL."
     if "does not match host name" in reported:
         return "Connect to a host name that the certificate of PostgreSQL has."
     if "certificate verify failed" in reported or "root certificate file" in reported:
