@@ -241,8 +241,9 @@ def test_doctor_says_what_to_do_about_a_redis_that_runs_and_cannot_count(
         redis.client.config_set("maxmemory", "0")
         redis.client.config_set("requirepass", "other")
         [(level, remedy)] = found()
-        refused = "until then each process that runs counts limits on its own, and no server starts."
-        assert ("fail", f"Check that Redis runs there and accepts this user; {refused}") == (level, remedy)
+        correct = "Correct PETSTORE_REDIS_URL or the rights of its user"
+        refused = f"{correct}; until then each process that runs counts limits on its own, and no server starts."
+        assert ("fail", refused) == (level, remedy)
 
 
 def test_doctor_says_what_to_do_about_the_file_of_the_authorities_of_redis(cli: CommandLine) -> None:

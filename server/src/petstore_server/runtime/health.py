@@ -175,7 +175,10 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
         check = "Correct that" if results else "Check that Redis runs there and accepts this user"
         remedy = f"{check}; until then each process counts limits on its own."
         if isinstance(error, Unreachable) and error.refused:
-            remedy = f"{check}; until then each process that runs counts limits on its own, and no server starts."
+            remedy = (
+                "Correct PETSTORE_REDIS_URL or the rights of its user; until then each process that runs counts limits "
+                "on its own, and no server starts."
+            )
         if "certificate is not trusted" in error.reason:
             remedy = (
                 "Use a host name that the certificate has, and name the file of its authority in "
