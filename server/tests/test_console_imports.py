@@ -81,6 +81,22 @@ FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\
 END = b"\r\n--b--\r\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("orders.jsonl", rb'{"id": 1, "\ud800": 2}', "Rejected 1"),
+        ("orders.json", rb'[{"id": 1, "\ud800": 2}]', "The file is not a JSON array: "),
+    ],
+)
+async def test_a_name_with_half_of_a_surrogate_pair_is_not_among_the_columns(
+    name: str, content: bytes, problem: str, browser: Browser
+) -> None:
+    path = await checked(browser, content, name)
+    assert problem in await check(browser, path, {"column-0": "id", "column-1": "petId"})
+    assert 'name="column-0"' in browser.page
+    assert 'name="column-1"' not in browser.page
+
+
 async def form(browser: Browser, content: bytes, name: str) -> bytes:
     """The form of an upload, up to the end of the file."""
     await browser.get("/imports/new")

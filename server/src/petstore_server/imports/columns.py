@@ -1,6 +1,7 @@
 """The columns of a file, with examples of what they contain: what an operator chooses fields for."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -19,6 +20,7 @@ _MAX_TEXT = 40  # characters of an example
 _BEGIN_CHUNKS = 8  # of a JSON file, of 64 KiB
 _MAX_RECORDS = 100
 _JSON = json.JSONDecoder()
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: an import refuses records with such a name
 
 
 class Column(NamedTuple):
@@ -55,7 +57,7 @@ def read_columns(file: BinaryIO, name: str, file_format: str | None, encoding: s
         return [_column(name, [each.get(str(place), "") for each in cells]) for place, name in enumerate(schema.names)]
     records = _first_records(b"".join(islice(text, _BEGIN_CHUNKS)).decode("utf-8", "replace"))
     refuse_rejects(records[0] if records else (), ORDERS.noun)
-    names = list(dict.fromkeys(column for record in records for column in record))
+    names = list(dict.fromkeys(column for record in records for column in record if not _HALF.search(column)))
     return [_column(column, [_shown(record.get(column)) for record in records]) for column in names]
 
 
