@@ -639,6 +639,21 @@ async def test_the_statuses_of_a_file_are_chosen_and_those_to_choose_come_first(
     assert "cancelled" == chosen(browser)["Closed"], "a wrong setting loses no choice"
 
 
+async def test_an_empty_and_a_long_status_have_a_choice_that_stays(browser: Browser) -> None:
+    long = "x" * 100
+    path = await checked(browser, f'[{{"id": 1, "status": " "}}, {{"id": 2, "status": "{long}"}}]'.encode(), "a.json")
+    text = await browser.get(path)
+    assert "choose a status for “”, or give null" in text
+    assert "choose a status for “*”" in text
+    assert ["“” (empty)", "“*” (every other)"] == re.findall(r'<label for="status-\d+">(.*?)</label>', browser.page)
+    choices = {"column-0": "id", "column-1": "status", "status-": "shipped", "status-*": "pending"}
+    for _ in range(2):
+        assert "Created 2 Replaced 0 Unchanged 0 Rejected 0" in await check(browser, path, choices)
+        assert '<option value="shipped" selected>' in browser.page
+        choices = {name: value for name, value in choices.items() if f'name="{name}"' in browser.page}
+    assert 4 == len(choices)
+
+
 async def test_the_choices_for_another_shop_are_filled_in(browser: Browser) -> None:
     file = SHOP_FILES / "etsy-orders.csv"
     path = await checked(browser, file.read_bytes(), file.name)

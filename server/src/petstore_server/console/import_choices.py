@@ -13,7 +13,7 @@ from petstore_server.domain.remedies import Choice
 from petstore_server.domain.texts import escape_unsafe
 from petstore_server.imports.columns import Column
 from petstore_server.imports.conversions import Statuses
-from petstore_server.imports.options import EVERY_COLUMN, ReadOptions, plain_name
+from petstore_server.imports.options import EVERY_COLUMN, EVERY_STATUS, ReadOptions, plain_name
 from petstore_server.imports.shops import SHOPS, export_of, recognized
 
 MAX_COLUMNS = 200
@@ -56,6 +56,9 @@ TARGETS = {
 """What a column can be: the fields, separated by commas, with their labels."""
 
 STATUSES = {"": "Reject", **{str(status): str(status).capitalize() for status in Status}}
+
+STATUS_NAMES = {"": "“” (empty)", EVERY_STATUS: "“*” (every other)"}
+"""The labels of texts that stand for other ones."""
 
 PHRASES = {
     "unpacked": "unpack it",

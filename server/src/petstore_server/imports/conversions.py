@@ -111,15 +111,21 @@ class Statuses:
 
     def __call__(self, text: str) -> str:
         """The status that a text means. Raises UnclearCell with the option for this value."""
-        word = text.strip().casefold()
-        if len(self.found) < MAX_FOUND and len(word) <= _MAX_SHOWN_STATUS:
-            self.found.setdefault(word, text.strip())
+        word, shown = text.strip().casefold(), self.note(text)
         status = self._words.get(word, self._rest)
         if status is None:
-            shown = text.strip() if len(word) <= _MAX_SHOWN_STATUS else EVERY_STATUS
             remedy = choose("map_status", f"{shown}={_STATUS_OF_WORD.get(word.removeprefix('wc-'), 'STATUS')}")
             raise UnclearCell(f"is none of {', '.join(STATUSES)}", remedy)
         return status
+
+    def note(self, text: str) -> str:
+        """Note a text of the file; return the name for it in choices, which for a long one is that of every other."""
+        name = text.strip()
+        if len(name) > _MAX_SHOWN_STATUS:
+            name = EVERY_STATUS
+        if len(self.found) < MAX_FOUND:
+            self.found.setdefault(name.casefold(), name)
+        return name
 
 
 def is_filled(value: object) -> bool:

@@ -144,7 +144,8 @@ class Schema(Generic[T]):
         if self.renames:
             fields = self._renamed(fields)
         texts = {name: fields[name] for name in _READ_IN_JSON & self.cells.keys() if type(fields.get(name)) is str}
-        texts = {name: text for name, text in texts.items() if text.strip() or name != "status"}
+        if not texts.get("status", "-").strip():
+            self.statuses.note(texts.pop("status"))
         named = [name for name in self.kind.flags if self.renames and name in fields]
         flags = {name: str(is_filled(fields[name])) for name in named}
         read, faults = self.read_cells(texts | flags)

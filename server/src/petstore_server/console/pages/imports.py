@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_choices import FIELDS, MAX_COLUMNS, TARGETS, Choices, phrase
+from petstore_server.console.import_choices import FIELDS, MAX_COLUMNS, STATUS_NAMES, TARGETS, Choices, phrase
 from petstore_server.console.import_jobs import KEPT_SECONDS, MAX_JOBS, SHOWN_REJECTS, ImportJob
 from petstore_server.console.import_process import WrongField
 from petstore_server.console.visit import Visit
@@ -230,6 +230,7 @@ async def show(visit: Visit) -> Response:
         labels=_LABELS,
         shops=[("", "None of these"), *SHOPS.items()],
         targets=TARGETS,
+        status_names=STATUS_NAMES,
         statuses=sorted(job.statuses, key=lambda text: (choices.status_of(text) != "", text.casefold())),
         accounts=[account.name for account in accounts if account.closed_at is None][:_MAX_ACCOUNTS],
         shown_columns=job.columns[:MAX_COLUMNS],
