@@ -57,7 +57,11 @@ EVERYWHERE = "0.0.0.0"
         (DEPLOYED | {"ACCESS_LOG": "off", "LOG_LEVEL": "warning"}, []),
         (DEPLOYED | {"ACCESS_LOG": "errors", "LOG_LEVEL": "warning"}, ["log warn PETSTORE_ACCESS_LOG is errors,"]),
         (DEPLOYED | {"ACCESS_LOG": "all", "LOG_LEVEL": "error"}, ["log warn PETSTORE_ACCESS_LOG is all,"]),
-        (DEPLOYED | {"ADMIN_HOST": "10.0.0.7"}, ["admin warn The admin port listens on 10.0.0.7."]),
+        *[(DEPLOYED | {"ADMIN_HOST": own}, []) for own in ("localhost", "::1", "10.0.0.7", "fd00::7")],
+        *[
+            (DEPLOYED | {"ADMIN_HOST": wide}, [f"admin warn The admin port listens on {wide}."])
+            for wide in (EVERYWHERE, "::", "8.8.8.8", "ops.example.com")
+        ],
         (SIGN_IN, ["console warn everybody whom it names is a viewer. Set PETSTORE_CONSOLE_ROLES,"]),
         (SIGN_IN | {"CONSOLE": "off"}, []),
         (SIGN_IN | {"CONSOLE_ROLES": "admin:*"}, ["console ok from 10.0.0.5/32, in the header x-forwarded-email."]),

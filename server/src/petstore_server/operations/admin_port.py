@@ -80,6 +80,12 @@ def is_loopback(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost") if address is None else address.is_loopback
 
 
+def is_private(name: str) -> bool:
+    """Whether a host name is one private address, which other networks do not reach."""
+    address = _address(name)
+    return address is not None and address.is_private and not address.is_unspecified
+
+
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(name)

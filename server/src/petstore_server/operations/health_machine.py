@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from petstore_server.operations.admin_port import admin_url, is_loopback
+from petstore_server.operations.admin_port import admin_url, is_loopback, is_private
 from petstore_server.operations.health import CheckResult, Level
 from petstore_server.partial_files import user_name
 from petstore_server.server.sockets import is_foreign_address, listening_socket
@@ -138,8 +138,11 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
         message = f"PETSTORE_ACCESS_LOG is {settings.access_log}, but PETSTORE_LOG_LEVEL omits its lines."
         yield CheckResult("log", "warn", message, "Set PETSTORE_LOG_LEVEL to info, or PETSTORE_ACCESS_LOG to off.")
     yield from _check_sign_in(settings)
-    if not is_loopback(settings.admin_host):
-        remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port requires no key."
+    if not (is_loopback(settings.admin_host) or is_private(settings.admin_host)):
+        remedy = (
+            "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address, or let only private networks reach the port, "
+            "as those of containers: it requires no key."
+        )
         yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
 
 
