@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,10 +174,10 @@ def test_addresses_and_dates_of_the_deployment_stand_in_the_served_contract() ->
         }
     )
     served = load_contract(settings)
-    assert served["servers"] == [
-        {"url": "https://api.example/v1", "description": "Production"},
-        {"url": "https://staging.example/v1", "description": "Staging"},
-    ]
+    production = {"url": "https://api.example/v1", "description": "Production"}
+    staging = {"url": "https://staging.example/v1", "description": "Staging"}
+    assert [production, staging] == served["servers"]
+    assert [staging, production] == load_contract(replace(settings, environment="staging"))["servers"]
     assert "2028-02-03T03:05:06Z" == served["paths"]["/pets/{petId}"]["get"]["x-sunset"]
     headers = served["components"]["headers"]
     assert "Thu, 03 Feb 2028 03:05:06 GMT" == headers["Sunset"]["example"]

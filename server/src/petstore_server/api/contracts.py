@@ -20,7 +20,10 @@ def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
     text = text[text.index("openapi: ") :]  # what is before it is for maintainers
     addresses = (("Production", settings.base_url), ("Staging", settings.staging_base_url))
     servers = [
-        {"url": address.removesuffix("v1") + version, "description": name} for name, address in addresses if address
+        {"url": address.removesuffix("v1") + version, "description": name}
+        # Its own address first: what is generated from the contract sends to that one, with keys of this service.
+        for name, address in sorted(addresses, key=lambda each: each[1] != settings.own_base_url)
+        if address
     ]
     if servers:  # without any, the contract is relative to itself
         own = f"servers:\n  - url: /{version}\n    description: This server\n"
