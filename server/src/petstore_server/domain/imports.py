@@ -21,6 +21,7 @@ _ATTRIBUTES: Mapping[type, Mapping[str, str]] = {
     Pet: dict(zip(PET_FIELDS, PET_FIELDS, strict=True)),
 }
 """By the names of the fields in files."""
+_NAMING = ("account", "reference")
 
 
 class Rejected(NamedTuple):
@@ -121,8 +122,23 @@ def kept_of(existing: Order | None, incoming: Order, correct_shipped: bool = Fal
     return incoming
 
 
-def with_fields_of(stored: Record, record: Record, names: Collection[str]) -> Record:
-    """The record with the fields of these names as the stored one has them, whatever a file may have today."""
+def with_stored_fields(
+    records: Sequence[Record], stored: Mapping[int, Record], missing: Collection[str], placed: Collection[int] = ()
+) -> Sequence[Record]:
+    """The records with the missing fields as stored ones have them, whatever a file may have today.
+
+    What names one of the `placed` orders is only what the file has.
+    """
+    if not missing:
+        return records
+    names_kept = {False: missing, True: {*missing}.difference(_NAMING)}
+    return [
+        _with_fields_of(stored[each.id], each, names_kept[each.id in placed]) if each.id in stored else each
+        for each in records
+    ]
+
+
+def _with_fields_of(stored: Record, record: Record, names: Collection[str]) -> Record:
     fields = _ATTRIBUTES[type(record)].items()
     return type(record)(**{field: getattr(stored if name in names else record, field) for name, field in fields})
 

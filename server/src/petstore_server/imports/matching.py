@@ -6,7 +6,7 @@ from typing import Any, Generic
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.imports import possible_references, with_fields_of
+from petstore_server.domain.imports import possible_references, with_stored_fields
 from petstore_server.domain.orders import UNASSIGNED, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.imports.kinds import ORDERS, RecordKind, T
@@ -15,7 +15,6 @@ from petstore_server.store import Store
 
 _MAX_PREVIEW = 5
 _MAX_LEFT = 50
-_NAMING = ("account", "reference")
 
 
 def numbers(records: Iterable[Order | Pet]) -> list[int]:
@@ -52,13 +51,8 @@ async def completed(
     if not missing:
         return records
     stored = {each.id: each for each in await kind.part(store).find_many(numbers(records))}
-    # These two are what names an order that was placed.
     placed = await store.orders.placed(list(stored)) if replace_placed and stored else ()
-    names = {True: missing, False: {*missing}.difference(_NAMING)}
-    return [
-        with_fields_of(stored[each.id], each, names[each.id not in placed]) if each.id in stored else each
-        for each in records
-    ]
+    return list(with_stored_fields(records, stored, missing, placed))
 
 
 async def find_left(store: Store, following: Iterable[Named], known: int) -> list[str]:

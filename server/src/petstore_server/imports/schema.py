@@ -202,7 +202,7 @@ class Schema(Generic[T]):
         if error.field in self.kind.fields:
             return error
         name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
-        flags = dict(zip(self.kind.flags, self.kind.flags, strict=True))
+        flags = {flag: flag for flag in self.kind.flags}
         if field := (self._known | flags).get(_plain(error.field)):
             remedy = choose("map", f"{name}={field}")
         else:

@@ -59,7 +59,7 @@ def check_files(file: Path) -> list[CheckResult]:
     """Permissions: this user, and the service as the owner, must be able to read and write, other users should not."""
     results = []
     files = [place for suffix in ("", "-wal", "-shm") if (place := Path(f"{file}{suffix}")).exists()]
-    needed = os.R_OK if _is_read_only(file.parent) else os.R_OK | os.W_OK  # for the disk there is a check of its own
+    needed = os.R_OK if _is_read_only(file.parent) else os.R_OK | os.W_OK  # another check is about the disk
     for place in (file.parent, *files):
         if place.exists() and not os.access(place, needed):
             remedy = f"Run as the owner of {place}, or let this user read and write it."

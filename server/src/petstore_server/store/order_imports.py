@@ -15,7 +15,7 @@ from petstore_server.domain.imports import (
     id_ranges,
     kept_of,
     possible_references,
-    with_fields_of,
+    with_stored_fields,
 )
 from petstore_server.domain.lists import NO_OWNER
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, UNASSIGNED, Order
@@ -25,7 +25,6 @@ from petstore_server.store.records import COLUMNS, WITH_IDS, changed_row, order_
 from petstore_server.store.references import References, find_references
 from petstore_server.store.statements import OWNER_NAME, Query, Row, Work, marks
 
-_NAMING = ("account", "reference")
 _FIND_ORIGINS = f"SELECT {COLUMNS}, {OWNER_NAME}, account_id, placed, imported {WITH_IDS}"
 _BATCHES_OF = "SELECT id FROM petstore.import_batches WHERE import_id = %s AND id = ANY(%s::bigint[])"
 _LAST_LOCKED = "SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE"
@@ -56,15 +55,8 @@ class ImportRule(NamedTuple):
 
     def completed(self, orders: Sequence[Order], existing: Mapping[int, Order], rows: Sequence[Row]) -> Sequence[Order]:
         """The orders, with the `missing` fields as the existing ones have them, which are locked."""
-        if not self.missing:
-            return orders
-        # What names an order that was placed is only what the file has.
         placed = self.all_placed(rows) if self.replace_placed else ()
-        names = {True: self.missing, False: {*self.missing}.difference(_NAMING)}
-        return [
-            with_fields_of(existing[order.id], order, names[order.id not in placed]) if order.id in existing else order
-            for order in orders
-        ]
+        return with_stored_fields(orders, existing, self.missing, placed)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from petstore_server.domain.imports import (
     audit_change,
     evaluate,
     evaluate_pet_import,
-    with_fields_of,
+    with_stored_fields,
 )
 from petstore_server.domain.pets import Pet
 from petstore_server.store.engine import Part, bulk_transaction
@@ -50,7 +50,7 @@ class Pets(Part):
         # Imports wait for one another: another one may bring pets that this one would take for missing.
         yield Query("SELECT one FROM petstore.store WHERE one = 1 FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
-        pets = [with_fields_of(existing.get(pet.id, pet), pet, missing) for pet in pets]
+        pets = with_stored_fields(pets, existing, missing)
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import, repeated=repeated)
         if changed:
             yield ExecuteMany(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])

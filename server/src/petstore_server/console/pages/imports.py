@@ -131,7 +131,7 @@ async def _columns_again(job: ImportJob, given: dict[str, str]) -> list[Column]:
 
 
 def _another_reader(file: IO[bytes]) -> IO[bytes]:
-    """The file from its beginning, whoever else reads it meanwhile. Raises OSError."""
+    """The file from its beginning, independently of other readers. Raises OSError."""
     return Path(f"/proc/self/fd/{file.fileno()}").open("rb")
 
 
