@@ -32,7 +32,7 @@ from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store.engine import Engine, Part, bulk_transaction, snapshot, transaction
 from petstore_server.store.statements import Execute, Query, Row, Work
-from testing.stores import BY, Stores, add_key, api_key, log, successor
+from testing.stores import BY, Stores, add_key, api_key, log, opened_file, successor
 from testing.subprocesses import PATIENCE
 
 NOW = 10_000.0
@@ -72,6 +72,26 @@ async def commit_before(
     await other.execute(last.encode())
     await other.commit()
     await task
+
+
+async def test_a_transaction_on_the_writers_thread_ends_while_the_event_loop_is_busy(file_store: Stores) -> None:
+    """Another program that waits for the lock of the file must not wait for the event loop of the service."""
+    began, busy = threading.Event(), threading.Event()
+
+    def work() -> Work[None]:
+        yield Execute("UPDATE petstore.clock SET last_order_id = 7")
+        began.set()
+        busy.wait()
+
+    async with file_store.opened() as store:
+        task = asyncio.ensure_future(store.engine.transaction(work))
+        await asyncio.to_thread(began.wait)
+        busy.set()
+        with opened_file(file_store.url) as other:  # on the event loop, which does nothing else meanwhile
+            other.set_busy_timeout(5_000)
+            other.execute("BEGIN IMMEDIATE")
+            assert 7 == other.execute("SELECT last_order_id FROM clock").get
+        await task
 
 
 async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stores: Stores) -> None:

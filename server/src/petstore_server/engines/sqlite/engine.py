@@ -75,10 +75,13 @@ class SqliteEngine(SerialEngine):
         self._checkpoints.after_transaction()
         return outcomes
 
-    async def _begin(self) -> None:
+    def _begin(self) -> bool:
         try:
-            await super()._begin()
+            return super()._begin()
         except apsw.BusyError as error:
             self._awaited = connections.unavailable(error).reason
-            await self._call(self._writer, self._writing.execute, "BEGIN IMMEDIATE")
+            return False
+
+    def _run(self, jobs: list[Job]) -> list[Any]:
         self._awaited = None
+        return super()._run(jobs)

@@ -166,35 +166,54 @@ class SerialEngine:
         finally:
             self._idle.append(connection)
 
-    async def _begin(self) -> None:
-        """Begin the transaction of a batch."""
+    def _begin(self) -> bool:
+        """Begin the transaction of a batch. False: it has to wait for another program, which must not happen here."""
         self._writing.execute("BEGIN IMMEDIATE")
+        return True
 
     async def _perform(self, jobs: list[Job]) -> list[Any]:
         """Run the jobs in one transaction. Raises ServiceUnavailable or what a job raises, and then keeps nothing.
 
         Only what may wait goes to the writer's thread, if there is one, which a busy event loop delays: a commit, the
-        lock of another program, and work without a bound. The next batch is a new transaction, so the service recovers.
+        lock of another program, and work without a bound. It then also ends there: other programs wait for the lock,
+        and must not wait for the event loop. The next batch is a new transaction, so the service recovers.
         """
         self.damage.require_none()
-        outcomes: list[Any] = []
         try:
             if _identity(self._path) != self._file:  # a commit to a file that was deleted or replaced would be lost
                 raise FileNotFoundError(self._path)
-            await self._begin()
-            try:
-                self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
-                for perform, group in groupby(jobs, key=itemgetter(0)):
-                    work = partial(run_work, self._writing, perform([item for _, item in group]))
-                    outcomes += await self._call(self._writer, work) if perform is _do_each else work()
-                await self._call(self._writer, self._writing.execute, "COMMIT")
-            finally:
-                connections.roll_back(self._writing)
+            if self._begin() and all(perform is not _do_each for perform, _ in jobs):
+                try:
+                    outcomes = self._run(jobs)
+                    await self._call(self._writer, self._writing.execute, "COMMIT")
+                finally:
+                    connections.roll_back(self._writing)
+            else:
+                outcomes = await self._call(self._writer, self._run_whole, jobs)
         except apsw.Error as error:
             raise self._explained(error) from error
         except OSError:
             raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
         self.stats.committed(len(jobs))
+        return outcomes
+
+    def _run_whole(self, jobs: list[Job]) -> list[Any]:
+        """Run the jobs and commit; begin before if another program has to be waited for."""
+        try:
+            if not self._writing.in_transaction:
+                self._writing.execute("BEGIN IMMEDIATE")
+            outcomes = self._run(jobs)
+            self._writing.execute("COMMIT")
+        finally:
+            connections.roll_back(self._writing)
+        return outcomes
+
+    def _run(self, jobs: list[Job]) -> list[Any]:
+        """Run the jobs in the transaction that has begun."""
+        self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
+        outcomes: list[Any] = []
+        for perform, group in groupby(jobs, key=itemgetter(0)):
+            outcomes += run_work(self._writing, perform([item for _, item in group]))
         return outcomes
 
 
