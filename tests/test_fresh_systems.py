@@ -3,6 +3,7 @@
 pip gets the wheels of the lock files from a directory.
 """
 
+import os
 import re
 
 import pytest
@@ -42,11 +43,12 @@ def test_the_service_runs_in_a_new_debian(suite: str) -> None:
 
 
 def test_the_tests_pass_in_a_new_debian_on_its_own_engines() -> None:
-    """Elsewhere the tests use the PostgreSQL and the Valkey that pip installs."""
+    """Elsewhere the tests use the PostgreSQL and the Valkey that pip installs. In CI, only these are of Python 3.13."""
     engines = "POSTGRES_BIN=/usr/lib/postgresql/17/bin REDIS_SERVER=/usr/bin/redis-server"
+    options = f"PYTEST_ADDOPTS='{os.environ.get('PYTEST_ADDOPTS', '')}'"
     with debian("trixie", *_NAMED, "postgresql-17", "redis-server") as root:
         root.add_checkout("/home/user/petstore")
         root.add_wheels("dev.lock")
-        shown = root.run(f"redis-server --version; cd petstore; {engines} make test", user="user")
+        shown = root.run(f"redis-server --version; cd petstore; {engines} {options} make test", user="user")
     assert " v=8." in shown
     assert re.search(r"\d{4} passed", shown), shown[-2000:]
