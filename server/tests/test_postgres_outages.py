@@ -301,13 +301,16 @@ async def test_a_process_that_was_paused_goes_on_with_the_response_that_has_arri
     postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deadlines, "LAST_LOOK_SECONDS", 0.9)
+    begun = asyncio.Event()
 
     def work() -> Work[list[Row]]:
+        begun.set()
         return (yield Query("SELECT 7 FROM pg_sleep(0.1)"))
 
     async with open_pool(postgres_stores) as pool:
         options = WRITE._replace(statement=1.0, total=PATIENCE)
         working = asyncio.create_task(pool.use(lambda connection: connection.transaction(work()), options))
+        await begun.wait()
         await asyncio.sleep(0.05)
         time.sleep(1.2)  # noqa: ASYNC251 - pauses the process, which has yet to commit
         assert [(7,)] == await working

@@ -147,7 +147,7 @@ def test_spans_of_requests_at_the_same_time_do_not_mix_and_hold_no_key(
                 assert 200 == client.get(ORDERS, headers=sent(f"{number + 100:032x}")).status_code
                 assert 404 == client.get(f"/v1/{key}", headers=sent(f"{number + 200:032x}")).status_code
 
-        with ThreadPoolExecutor(len(numbers)) as threads:
+        with ThreadPoolExecutor(8) as threads:  # of more, a busy machine would refuse some with 503
             assert len(numbers) == len([*threads.map(ask, numbers)])
         assert 0 == server.stop()
     spans = {span.span_id: span for span in collector.spans}
