@@ -316,6 +316,17 @@ async def test_a_process_that_was_paused_goes_on_with_the_response_that_has_arri
         assert [(7,)] == await working
 
 
+async def test_a_connection_whose_time_ends_with_its_response_is_not_used_again(postgres_stores: Stores) -> None:
+    async def end_with_response(connection: Connection) -> list[list[Row]]:
+        rows = await connection.rows([Query("SELECT 7")])
+        connection._abort()
+        return rows
+
+    async with open_pool(postgres_stores) as pool:
+        assert [[(7,)]] == await pool.use(end_with_response, READ)
+        assert 0 == len(pool._idle)
+
+
 async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores, postgres: PostgresEngine) -> None:
     def meet_another() -> Work[None]:
         yield Query("SELECT pg_sleep(0.4)")

@@ -132,7 +132,10 @@ class Connection:
 
     @property
     def reusable(self) -> bool:
-        return not self._driver.closed and self._driver.info.transaction_status is TransactionStatus.IDLE
+        """False also if it was broken just after the response had been received."""
+        if self.timed_out or self._driver.closed:
+            return False
+        return self._driver.info.transaction_status is TransactionStatus.IDLE
 
     async def roll_back(self) -> None:
         """End the transaction. If that fails, the connection is not `reusable`: closing it ends the transaction."""
