@@ -24,7 +24,6 @@ LAPTOP = {"width": 1024, "height": 768}
 TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 390, "height": 844}
 SMALLEST = {"width": 320, "height": 640}  # to which WCAG 2.2 requires that pages reflow
-SIZES = pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE, SMALLEST], ids=lambda size: f"{size['width']}")
 BANNED_KEY, WEBHOOKS = "accounts/Paws%20Express", "accounts/demo"
 PAGES = (
     *("", "?period=week", "accounts", "accounts?using=getPet", "accounts?search=no-such-account", "sessions"),
@@ -132,17 +131,26 @@ def _visiting(chromium: "Browser", demo: ServedDemo, session: Any) -> Visiting:
     return visiting
 
 
+@pytest.mark.parametrize("size", [DESKTOP, LAPTOP, TABLET, PHONE, SMALLEST], ids=lambda size: f"{size['width']}")
+def test_every_page_fits(visiting: Visiting, size: dict[str, int]) -> None:
+    with visiting(viewport=size) as visit:
+        assert [] == _problems(visit, lambda: _misplaced(visit, size["width"]))
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@SIZES
-def test_every_page_is_accessible_and_fits(
-    visiting: Visiting, scheme: Literal["light", "dark"], size: dict[str, int]
-) -> None:
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_every_page_is_accessible(visiting: Visiting, scheme: Literal["light", "dark"], size: dict[str, int]) -> None:
     with visiting(viewport=size, color_scheme=scheme) as visit:
-        assert [] == _problems(visit, size["width"])
+        assert [] == _problems(visit, lambda: _inaccessible(visit))
 
 
-def _problems(visit: ConsoleVisit, width: int) -> list[str]:
-    """What is wrong with all pages in a window of this width, and with one without a session."""
+def _problems(visit: ConsoleVisit, problems_here: Callable[[], list[str]]) -> list[str]:
+    """What is wrong with all pages, and with one without a session."""
+
+    def problems_of(path: str) -> list[str]:
+        visit.open(path)
+        return [f"{path}: {each}" for each in problems_here()]
+
     visit.open("imports/new")
     visit.upload("november.csv", FILE)
     visit.page.get_by_role("button", name="Import", exact=True).wait_for()
@@ -159,27 +167,28 @@ def _problems(visit: ConsoleVisit, width: int) -> list[str]:
     visit.page.get_by_role("heading", name="How the file is read").wait_for()
     to_choose = visit.page.url.removeprefix(visit.demo.console)
     more = webhook, f"{webhook}/rotate", f"{webhook}/delete", key, f"{key}/rotate", f"{key}/revoke", checked, to_choose
-    problems = [problem for path in (*PAGES, *more) for problem in _problems_of(visit, path, width)]
+    problems = [problem for path in (*PAGES, *more) for problem in problems_of(path)]
     for upload in (checked, to_choose):  # there is room for a few only
         visit.open(upload)
         visit.press("Delete upload")
     visit.page.context.clear_cookies()
-    return [*problems, *_problems_of(visit, "accounts", width)]
+    return [*problems, *problems_of("accounts")]
 
 
-def _problems_of(visit: ConsoleVisit, path: str, width: int) -> list[str]:
-    """What is wrong with a page."""
+def _inaccessible(visit: ConsoleVisit) -> list[str]:
+    """What breaks the rules of accessibility on the page that is open."""
     from axe_playwright_python.sync_playwright import Axe
 
-    visit.open(path)
     found = Axe().run(visit.page, options={"runOnly": RULES}).response["violations"]
-    problems = [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
-    if (needed := visit.width()) > width:
-        problems.append(f"{needed} pixels wide")
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
+
+
+def _misplaced(visit: ConsoleVisit, width: int) -> list[str]:
+    """What is too wide, too small or out of order on the page that is open, in a window of this width."""
+    problems = [f"{needed} pixels wide"] if (needed := visit.width()) > width else []
     problems += [f"wider than the window: {each}" for each in visit.page.evaluate(_TOO_WIDE)]
     problems += [f"reached out of order: {each}" for each in visit.page.evaluate(_OUT_OF_ORDER)]
-    problems += [f"less than 24 pixels: {each}" for each in visit.page.evaluate(_SMALL_TARGETS)]
-    return [f"{path}: {each}" for each in problems]
+    return problems + [f"less than 24 pixels: {each}" for each in visit.page.evaluate(_SMALL_TARGETS)]
 
 
 def test_the_columns_of_a_file_are_chosen_with_the_keyboard_on_a_phone_without_scripts(visiting: Visiting) -> None:
