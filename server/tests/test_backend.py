@@ -17,6 +17,7 @@ import pytest
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
+from petstore_server.domain.keys import unban
 from petstore_server.domain.orders import Order
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
@@ -132,6 +133,29 @@ async def test_a_ban_that_is_saved_while_the_bans_are_read_stays(
     await service.backend.watch_access(lambda _: None)
     service.clock.now += 61  # the minute has ended, the ban has not
     assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
+
+
+@pytest.mark.settings(**STRICT)
+async def test_a_ban_is_lifted_although_usage_is_saved_while_the_bans_are_read(
+    each_deployment: Deployment, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are done four times a second, so on a busy service each read may meet a save."""
+    key, key_id = await ban(service)
+    await service.backend.save()
+    await service.background_round()
+    await service.backend.store.keys.change(key_id, unban(service.clock.now), service.actor)
+    read = service.backend.store.usage.bans
+
+    async def used_meanwhile() -> Sequence[Ban]:
+        found = await read()
+        assert "api_key_banned" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
+        await service.backend.save()
+        return found
+
+    monkeypatch.setattr(service.backend.store.usage, "bans", used_meanwhile)
+    await service.backend.watch_access(lambda _: None)
+    service.clock.now += 61  # the minute has ended, the ban would not have
+    assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
 
 
 async def test_what_an_account_sees_changes_while_the_bans_cannot_be_read(

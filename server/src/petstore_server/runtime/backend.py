@@ -86,7 +86,7 @@ class Backend:
     deliveries: "Deliveries | None" = None
     tracing: "Tracing | None" = None
     _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _saves: int = 0
+    _ban_saves: int = 0
     _refused: dict[tuple[int, Any], float] = field(default_factory=dict)  # counts refused, until tried again
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
@@ -99,9 +99,9 @@ class Backend:
         changed = version != self._access_version
         confirm(changed)
         if changed:
-            saves = self._saves
+            saves = self._ban_saves
             bans = await self.store.usage.bans()
-            if saves == self._saves:  # else `bans` may lack one that was saved meanwhile: the next round reads it
+            if saves == self._ban_saves:  # else `bans` may lack one that was saved meanwhile: the next round reads it
                 if version.history != self._access_version.history:
                     _log.warning("store has another history")
                     self.activity.forget_saved()
@@ -135,7 +135,7 @@ class Backend:
         if not await self._save_counts(_to_counts(unsaved, activity)):
             return False
         self.local.saved(unsaved)
-        self._saves += 1
+        self._ban_saves += bool(unsaved.bans)
         for ban in unsaved.bans:
             account = None
             with suppress(KeyNotFound, ServiceUnavailable, StatementFailed):
