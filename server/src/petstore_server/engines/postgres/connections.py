@@ -132,7 +132,7 @@ class Connection:
 
     @property
     def reusable(self) -> bool:
-        """False also if it was broken just after the response had been received."""
+        """Whether another task may use the connection: not if it was broken just after its response was received."""
         if self.timed_out or self._driver.closed:
             return False
         return self._driver.info.transaction_status is TransactionStatus.IDLE

@@ -106,6 +106,5 @@ SET_FOR_COPY = _assignment(_MEANING | _NO_LIMITS | {"standard_conforming_strings
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
 IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
-BRIEFLY = _assignment(
-    {"lock_timeout": str(round(Timeouts().lock * 1000))}
-)  # as a change has it that a request waits for
+# As a change has it that a request waits for.
+BRIEFLY = _assignment({"lock_timeout": f"{Timeouts().lock * 1000:.0f}"})

@@ -175,8 +175,8 @@ class SerialEngine:
         """Run the jobs in one transaction. Raises ServiceUnavailable or what a job raises, and then keeps nothing.
 
         Only what may wait goes to the writer's thread, if there is one, which a busy event loop delays: a commit, the
-        lock of another program, and work without a bound. It then also ends there: other programs wait for the lock,
-        and must not wait for the event loop. The next batch is a new transaction, so the service recovers.
+        lock of another program, and work without a bound. The thread then also commits: other programs wait for the
+        lock, and must not wait for the event loop. The next batch is a new transaction, so the service recovers.
         """
         self.damage.require_none()
         try:
@@ -198,7 +198,7 @@ class SerialEngine:
         return outcomes
 
     def _run_whole(self, jobs: list[Job]) -> list[Any]:
-        """Run the jobs and commit; begin before if another program has to be waited for."""
+        """Begin the transaction, unless `_begin` did, run the jobs and commit."""
         try:
             if not self._writing.in_transaction:
                 self._writing.execute("BEGIN IMMEDIATE")
