@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -246,6 +247,24 @@ def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> 
         assert petstore.last_response
         shown = petstore.last_response.request_id, caught.value.request_id
     assert not replaced or (replaced, replaced) == shown
+    assert 2 == len(fake.requests)
+
+
+@pytest.mark.parametrize("joined", ["{}, f058ebd6", "f058ebd6, {}"])
+def test_a_front_may_add_a_request_id_of_its_own(connect: Connect, joined: str) -> None:
+    fake = FakePetstore([Order(id=1), Order(id=2)], shipped=[2])
+
+    def add(request: httpx2.Request, _: Clock, serve: Serve) -> Raw:
+        response = serve()
+        both = joined.format(request.headers["x-request-id"])
+        return replace(response, headers={**response.headers, "x-request-id": both})
+
+    fake.then(*[Own(add)] * 2)
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+        with pytest.raises(ConflictError) as caught:
+            petstore.cancel_order(2)
+    assert caught.value.request_id == fake.requests[1].headers["x-request-id"]
     assert 2 == len(fake.requests)
 
 

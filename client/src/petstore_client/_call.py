@@ -179,9 +179,7 @@ class Call:
             "%s: %s %s responded %d in %.3f s (attempt %d, request %s)",
             operation.name, operation.method, self._path, reply.status, now - began, self._attempt, self.request_id,
         )  # fmt: skip
-        http.check_request_id(reply, self.headers["X-Request-Id"], self.target)
-        logged = self.target.key.redact(reply.headers.get("x-request-id", ""))  # by the server
-        self.request_id = logged[:128] or self.request_id
+        self.request_id = http.request_id_of(reply, self.headers["X-Request-Id"], self.target) or self.request_id
         observed.rate_limit = limits.shown or observed.rate_limit
         moved = self._admission.record_response(reply, limits, now)
         if reply.status < 400:

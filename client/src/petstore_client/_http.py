@@ -152,18 +152,22 @@ def cause(error: Exception, target: Target) -> Exception | None:
     return error if target.key.redact(str(error)) == str(error) else None
 
 
-def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
-    """Raise APIConnectionError if a response belongs to the request of another client of this package.
+def request_id_of(reply: Reply, sent: str, target: Target) -> str:
+    """The X-Request-Id of a response, empty if it has none; `sent` is that of the request.
 
-    The service returns the X-Request-Id that it received. A proxy may have replaced it with one of another form, as
-    Envoy does; such a response counts. A 429 or 5xx is acted on in any case, which is safe.
+    The service returns the one that it received. A proxy may have replaced it with one of another form, as Envoy does,
+    or added its own, as nginx does. Raises APIConnectionError if the response belongs to another request of this
+    package. A 429 or 5xx is acted on in any case, which is safe.
     """
     found = target.key.redact(reply.headers.get("x-request-id", ""))
-    if found.startswith(REQUEST_ID_PREFIX) and found != request_id and reply.status < 500 and reply.status != 429:
+    if sent in found.split(", "):
+        return sent
+    if found.startswith(REQUEST_ID_PREFIX) and reply.status < 500 and reply.status != 429:
         raise errors.APIConnectionError(
             f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
-            f"{request_id!r}. Does another process use this connection?"
+            f"{sent!r}. Does another process use this connection?"
         )
+    return found[:128]
 
 
 def reply_of(response: httpx2.Response) -> Reply:
