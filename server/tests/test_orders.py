@@ -85,13 +85,13 @@ def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(orde
 def test_a_row_has_what_pages_filter_and_sort_by_and_the_record(order: Order) -> None:
     row = order_row(order)
     assert (order.id, order.status, order.pet_id, int(order.complete is True)) == row[:4]
-    assert (instant(order.ship_date), order.reference, order.record()) == row[4:]
-    assert order_problem(row) is None
+    assert (instant(order.ship_date), order.reference, order.record()) == row[4:7]
+    assert order_problem(row[:-1]) is None
 
 
 def test_a_row_that_the_service_would_not_write_is_a_problem() -> None:
     order = Order(1, 2, 3, "2026-11-01T10:00:00Z", True, reference="A 1")
-    row = order_row(order)
+    row = order_row(order)[:-1]
     wrong = [(0, 2), (1, "lost"), (2, 3), (3, 0), (4, None), (5, " A")]
     wrong += [(6, record) for record in (row[6].replace(":", ": "), row[6].replace("T", "t"), "{", "[]")]
     for column, value in wrong:
@@ -120,7 +120,7 @@ def test_a_reference_that_looks_empty_or_like_another_is_refused_but_found_where
     with pytest.raises(errors.InvalidField, match="none invisible"):
         order_from_fields({"id": 1, "reference": text})
     assert text == check_reference(text, stored=True)
-    assert order_problem(order_row(Order(1, reference=text))) is None
+    assert order_problem(order_row(Order(1, reference=text))[:-1]) is None
 
 
 @pytest.mark.parametrize("text", ["a", "a b", '"', "\\", "Größe 5", "\N{CAT FACE}" * 64, "=1+1"])

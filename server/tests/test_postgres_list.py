@@ -47,12 +47,12 @@ def perform(connection: psycopg.Connection, work: Work[None]) -> None:
 
 def insert(connection: psycopg.Connection, *orders: Order) -> None:
     """Insert orders as the service does, in a transaction that goes on."""
-    perform(connection, dialect.insert_orders([(*order_row(order), None) for order in orders], 0.0, 1))
+    perform(connection, dialect.insert_orders([order_row(order) for order in orders], 0.0, 1))
 
 
 def replace(connection: psycopg.Connection, order: Order) -> None:
     """Replace an order as the service does, in a transaction that goes on."""
-    perform(connection, dialect.update_orders([(*order_row(order), None)], 0.0))
+    perform(connection, dialect.update_orders([order_row(order)], 0.0))
 
 
 async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None:

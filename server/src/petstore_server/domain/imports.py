@@ -1,6 +1,6 @@
 """Imports: what becomes of each record (D6, D21), and what the audit log and the record of a run have of them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -129,7 +129,7 @@ def with_stored_fields(
 
     What names one of the `placed` orders is only what the file has.
     """
-    if not missing:
+    if not missing or not stored:
         return records
     names_kept = {False: missing, True: {*missing}.difference(_NAMING)}
     return [
@@ -222,7 +222,8 @@ def audit_change(
     kind: str, existing: Mapping[int, Record], changed: Mapping[int, Record], outcomes: Sequence[ImportOutcome]
 ) -> Change:
     """Return what the audit log records of a batch: counts, and both states of each record that existed (D6)."""
-    counts = {str(outcome): outcomes.count(outcome) for outcome in ImportOutcome if outcome in outcomes}
+    counted = Counter(outcomes)
+    counts = {str(outcome): counted[outcome] for outcome in ImportOutcome if outcome in counted}
     replaced = [record_id for record_id in changed if record_id in existing]
     if not replaced:
         return Change(None, counts)

@@ -62,15 +62,16 @@ class Order(NamedTuple):
 
     def record(self) -> str:
         """Return the Order of the interface as JSON, without fields that have no value (D7). Nothing needs escaping."""
-        text = f'{{"id":{self.id}'
-        if self.pet_id is not None:
-            text += f',"petId":{self.pet_id}'
-        if self.quantity is not None:
-            text += f',"quantity":{self.quantity}'
-        if self.ship_date is not None:
-            text += f',"shipDate":"{self.ship_date}"'
-        if self.complete is not None:
-            text += ',"complete":true' if self.complete else ',"complete":false'
+        order_id, pet_id, quantity, ship_date, complete = self[:5]
+        text = f'{{"id":{order_id}'
+        if pet_id is not None:
+            text += f',"petId":{pet_id}'
+        if quantity is not None:
+            text += f',"quantity":{quantity}'
+        if ship_date is not None:
+            text += f',"shipDate":"{ship_date}"'
+        if complete is not None:
+            text += ',"complete":true' if complete else ',"complete":false'
         return text + "}"
 
     def fields(self) -> dict[str, Any]:

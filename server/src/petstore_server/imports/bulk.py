@@ -7,7 +7,6 @@ compares them). For all others the result is None, and the rows are read one by 
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -31,7 +30,7 @@ from petstore_server.imports.schema import Schema
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):
+class _Record(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=False):  # in the order of Order
     id: Int64
     pet_id: Int64 | UnsetType | None = UNSET
     quantity: Int64 | UnsetType | None = UNSET
@@ -45,7 +44,6 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=Fal
 _BETWEEN = b"},\n{"
 _decode_records = msgspec.json.Decoder(list[_Record]).decode
 _decode_integers = msgspec.json.Decoder(list[Int64]).decode
-_values = attrgetter("id", "pet_id", "quantity", "ship_date", "complete", "status", "reference", "account")
 _CANONICAL_LENGTH = len("2026-11-01T10:00:00Z")
 _STATUSES: dict[str | None, Status] = {None: Status.PENDING, **{str(status): status for status in Status}}
 _UNREADABLE = (msgspec.MsgspecError, csv.Error, ValueError, RecursionError, KeyError)
@@ -66,7 +64,7 @@ def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | Non
         records = _decode_records(data)
         if len(records) != len(raws):
             return None
-        columns: list[Sequence[Any]] = list(zip(*map(_values, records), strict=True))
+        columns: list[Sequence[Any]] = list(zip(*map(msgspec.structs.astuple, records), strict=True))
         absent = [column.count(UNSET) for column in columns]
         # Each name and each text has two quotes. More of them: a name occurs twice, or a quote is escaped.
         names = len(records) * len(columns) - sum(absent)
@@ -136,8 +134,10 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
 def _ship_dates(texts: Iterable[str | None], convert: Callable[[str], str]) -> Iterable[str | None]:
     """Raises ValueError if one is not a timestamp."""
     texts = list(texts)
-    kept = are_canonical([text for text in texts if text is not None and len(text) == _CANONICAL_LENGTH])
-    return [text if text is None or (kept and len(text) == _CANONICAL_LENGTH) else convert(text) for text in texts]
+    given = [text for text in texts if text is not None]
+    if {*map(len, given)} == {_CANONICAL_LENGTH} and are_canonical(given):
+        return texts
+    return [text if text is None else convert(text) for text in texts]
 
 
 def _distinct(convert: Cell, texts: Sequence[str]) -> list[Any]:

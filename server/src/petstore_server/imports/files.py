@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -205,7 +205,8 @@ class Block(NamedTuple):
 
     def numbers(self) -> list[int]:
         """The numbers of the lines that are not blank."""
-        return [number for number, line in enumerate(self.lines, self.number) if line.strip()]
+        every = range(self.number, self.number + len(self.lines))
+        return list(compress(every, map(bytes.strip, self.lines)))
 
 
 def line_blocks(text: Iterable[bytes]) -> Iterator[Block]:

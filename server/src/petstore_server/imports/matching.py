@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Generic
 
 from petstore_server.domain.accounts import Account
@@ -19,7 +20,7 @@ _MAX_LEFT = 50
 
 def numbers(records: Iterable[Order | Pet]) -> list[int]:
     """The identifiers of the records that have one."""
-    return [record.id for record in records if record.id != UNASSIGNED]
+    return [number for number in map(attrgetter("id"), records) if number != UNASSIGNED]
 
 
 async def identified(records: Sequence[Any], store: Store) -> list[Any]:

@@ -7,6 +7,7 @@ shows signs of life in between, so that every process sees whether the run goes 
 import asyncio
 import secrets
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from operator import attrgetter
@@ -163,7 +164,7 @@ class FileImport(Generic[T]):
     async def _store(self, batch: Batch[T], store: Store, actor: Actor) -> None:
         """Store the records of a batch together, or in parts without those that the store refuses by themselves."""
         records, rows, repeated = batch.records, batch.rows, batch.repeated
-        self._by_reference |= any(record.id == UNASSIGNED for record in records)
+        self._by_reference |= len(numbers(records)) < len(records)
         waiting = list(batch.rejects)  # until they are in the record
 
         async def store_part(part: Sequence[int]) -> None:
@@ -184,7 +185,7 @@ class FileImport(Generic[T]):
 
             run = {"import_id": self.import_id, "actor": actor, "file": self.file, "rejected": rejected}
             given = await self._identified([records[at] for at in part], store, actor)
-            again = self._named_before(given, [self._rows + at for at in part])
+            again = self._named_before(given, part)
             if repeated or again:
                 run["repeated"] = [place for place, at in enumerate(part) if at in repeated or place in again]
             outcomes = await self._import(given, store, run)
@@ -238,8 +239,9 @@ class FileImport(Generic[T]):
         return SORT if self.schema.options.split_lines else self.schema.repeated
 
     def _count(self, given: list[T], outcomes: list[ImportOutcome], line: Callable[[int], int]) -> None:
+        counted = Counter(outcomes)
         for outcome in self._counts:
-            self._counts[outcome] += outcomes.count(outcome)
+            self._counts[outcome] += counted[outcome]
         if self._kind is ORDERS:
             self._warnings.count_given(given, outcomes, line)
 
@@ -250,21 +252,24 @@ class FileImport(Generic[T]):
             await self._dry.copy_named(records, actor)
         return await identified(records, self._dry.scratch if self._dry else store)
 
-    def _named_before(self, records: Sequence[T], rows: Sequence[int]) -> Collection[int]:
-        """The places of records whose order an earlier row names, by its identifier or by its reference."""
+    def _named_before(self, records: Sequence[T], part: Sequence[int]) -> Collection[int]:
+        """The places of records whose order an earlier row names, by its identifier or by its reference.
+
+        `part` has the places of the records in the batch.
+        """
         if self._kind is not ORDERS or not self.schema.missing.isdisjoint(("id", "reference")):
             return ()  # all rows name theirs in the same way, and the reader finds those that are repeated
         places: Sequence[int] = range(len(records))
         if self._by_reference:
             places = [place for place in places if records[place].id != UNASSIGNED]
-        again = self._known.add([records[place].id for place in places], [rows[place] for place in places])
+        again = self._known.add([records[place].id for place in places], [self._rows + part[place] for place in places])
         return {places[at] for at in again}
 
     async def _import(self, records: list[T], store: Store, run: dict[str, Any]) -> list[ImportOutcome]:
         dry, options = self._dry, self.options
-        missing = self.schema.missing
-        records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
-        run["missing"] = missing
+        run["missing"] = missing = self.schema.missing
+        if dry or "quantity" in missing:  # which warnings are about
+            records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
         if dry:
             await dry.copy(records, run["actor"])
         if self._kind is ORDERS:

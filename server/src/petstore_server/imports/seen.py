@@ -40,8 +40,8 @@ class SeenRows:
         last = max(self._keys[-1] if self._keys else _BEFORE_ALL, self._greatest_other)
         ascends = bool(keys) and keys[0] > last and all(map(lt, keys, islice(keys, 1, None)))
         if ascends and len(self._keys) + len(keys) <= MAX_ASCENDING:
-            self._keys.extend(keys)
-            self._lines.extend(lines)
+            self._keys += array("q", keys)  # twice as fast as to extend it by the list
+            self._lines += array("q", lines)
             return {}
         try:
             return self._add(keys, lines)

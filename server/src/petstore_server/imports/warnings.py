@@ -1,6 +1,7 @@
 """Warnings of an import: what programs of partners may read wrongly, and what may not be an order."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -31,10 +32,11 @@ class Warnings:
     def count_given(self, orders: Sequence[Any], outcomes: Sequence[ImportOutcome], line: Callable[[int], int]) -> None:
         """Count orders as the file has them; `line` returns the line of the one at a place."""
         if self.restricts:
-            created = (order for order, each in zip(orders, outcomes, strict=True) if each is ImportOutcome.CREATED)
-            self._without_owner += sum(order.account is None for order in created)
-        # A quantity that the file does not have is None.
-        if min((order.quantity for order in orders if order.quantity is not None), default=1) >= 1:
+            created = [each is ImportOutcome.CREATED for each in outcomes]
+            owners = list(compress(map(attrgetter("account"), orders), created))
+            self._without_owner += owners.count(None)
+        quantities = {*map(attrgetter("quantity"), orders)} - {None}  # which is one that the file does not have
+        if min(quantities, default=1) >= 1:
             return
         low = [at for at, order in enumerate(orders) if order.quantity is not None and order.quantity < 1]
         places = [at for at in low if orders[at].status is not Status.CANCELLED and outcomes[at] in IMPORTED]

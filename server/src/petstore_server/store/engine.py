@@ -136,12 +136,12 @@ class Dialect(Protocol):
     def update_orders(self, rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
         """Write orders at `now` (Unix seconds); `batch` is the batch of an import that changes them.
 
-        A row is `records.order_row` and the owner, which is set only if the order has none; without a record only the
-        status is written.
+        A row is `records.order_row`, whose owner is set only if the order has none; without a record only the status
+        is written.
         """
 
     def insert_orders(self, rows: Sequence[Row], now: float, batch: int) -> Work[None]:
-        """Insert new orders of a batch, ascending by id: `records.order_row` and the owner. `now` is in Unix seconds.
+        """Insert new orders of a batch, ascending by id; a row is `records.order_row`. `now` is in Unix seconds.
 
         Identifiers up to `last_assigned` of the rows count as assigned.
         """

@@ -1,5 +1,6 @@
 """Imports: one record for each run, its rejected rows, and its batches, which lead from an order to its imports."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -102,10 +103,9 @@ def update_run(
     error: str | None = None,
 ) -> Work[None]:
     """Add outcomes and rejected rows to the record of a run, and to its audit entry once it has changed something."""
-    counts = [
-        *map(outcomes.count, (ImportOutcome.CREATED, ImportOutcome.REPLACED, ImportOutcome.UNCHANGED)),
-        rejected.number,
-    ]
+    counted = Counter(outcomes)
+    changes = [counted[each] for each in (ImportOutcome.CREATED, ImportOutcome.REPLACED, ImportOutcome.UNCHANGED)]
+    counts = [*changes, rejected.number]
     texts = as_json(rejected.reasons), as_json(error)
     [totals] = yield Query(_UPDATE_RUN, (import_id, kind, file, actor.name, state, *texts, *counts))
     yield ExecuteMany(_ADD_REJECT, [(import_id, number, as_json(reject)) for number, reject in rejected.kept])

@@ -87,7 +87,7 @@ class _Batch:
             after = self._orders[order_id].order
             changed.append(changed_row(before, after, self._owners.get(after.account)))
         created = [self._orders[order_id].order for order_id in sorted(self._created)]
-        return changed, [(*order_row(order), self._owners.get(order.account)) for order in created]
+        return changed, [order_row(order, self._owners.get(order.account)) for order in created]
 
     def _create(self, change: OrderChange, order: Order) -> _Outcome:
         if order.id >= self._first_assigned > 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor, Change
@@ -27,6 +28,7 @@ from petstore_server.store.statements import OWNER_NAME, Query, Row, Work, marks
 
 _FIND_ORIGINS = f"SELECT {COLUMNS}, {OWNER_NAME}, account_id, placed, imported {WITH_IDS}"
 _BATCHES_OF = "SELECT id FROM petstore.import_batches WHERE import_id = %s AND id = ANY(%s::bigint[])"
+_ID, _ACCOUNT = attrgetter("id"), attrgetter("account")  # several times as fast as a loop
 _LAST_LOCKED = "SELECT last_order_id FROM petstore.clock WHERE one = 1 FOR UPDATE"
 
 
@@ -85,7 +87,7 @@ class OrderImport:
             orders, waiting, ambiguous = yield from self._with_known_ids(orders)
             without_id = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
             unassigned = without_id.difference(ambiguous)
-        rows = yield from _locked_rows(sorted({order.id for order in orders} - {UNASSIGNED}))
+        rows = yield from _locked_rows(sorted({*map(_ID, orders)} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
         if unassigned:
             orders = yield from self._with_new_ids(orders, sorted(unassigned))
@@ -103,7 +105,7 @@ class OrderImport:
         if self.rule is None:
             outcomes, changed = evaluate(orders, existing, evaluate_import, kept_of, repeated=repeated)
         else:
-            simple = not by_reference and all(order.account is None for order in orders)
+            simple = not by_reference and not any(map(_ACCOUNT, orders))
             assigned = {orders[place].id for place in unassigned}
             placed = self.rule.all_placed(rows)
             batch = _Batch(self.rule, owners, References(found), placed, assigned, own, waiting)
@@ -129,15 +131,16 @@ class OrderImport:
         outcomes: Sequence[ImportOutcome],
     ) -> Work[None]:
         """Write the orders that were `changed`, and keep what the audit log shows of them."""
-        new = sorted([order for order in changed.values() if order.id not in existing])
-        replaced = [order for order in changed.values() if order.id in existing]
+        created = sorted(changed.keys() - existing.keys())
+        replaced = [order for order in changed.values() if order.id in existing] if existing else []
         before, after = audit_change("orders", existing, changed, outcomes)
-        if new:
-            after = {**(after or {}), "createdIds": id_ranges([order.id for order in new])}
+        if created:
+            after = {**(after or {}), "createdIds": id_ranges(created)}
         previous = {row[2]: row[7] for row in rows if row[2] in changed}
         number = yield from add_batch(self.import_id, self.actor, Change(before, after), previous)
-        if new:
-            inserted = [(*order_row(order), owners.get(order.account)) for order in new]
+        if created:
+            new = map(changed.__getitem__, created)
+            inserted = [order_row(order, owners.get(order.account)) for order in new]
             yield from self.dialect.insert_orders(inserted, self.actor.at, number)
         if replaced:
             updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
@@ -145,11 +148,10 @@ class OrderImport:
 
     def _wait_for_references(self, orders: Sequence[Order]) -> Work[None]:
         """Let other imports of these references end first, and requests that use them."""
-        owners = yield from _find_owners(orders)
+        with_references = [order for order in orders if order.reference is not None]
+        owners = yield from _find_owners(with_references)
         named = {
-            _named(order, owners)
-            for order in orders
-            if order.reference is not None and (order.account in owners or order.id == UNASSIGNED)
+            _named(order, owners) for order in with_references if order.account in owners or order.id == UNASSIGNED
         }
         yield from self.dialect.wait_for_references(sorted(named))
 
@@ -293,7 +295,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
 
 def _find_owners(orders: Sequence[Order]) -> Work[dict[str | None, int]]:
     """The ids of the accounts that these orders name, by name."""
-    names = sorted({order.account for order in orders if order.account is not None})
+    names = sorted({*map(_ACCOUNT, orders)} - {None})
     if not names:
         return {}
     return dict((yield Query(f"SELECT name, id FROM petstore.accounts WHERE name IN {marks(names)}", names)))

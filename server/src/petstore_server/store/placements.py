@@ -85,7 +85,7 @@ def _outcome(
 def _placed_row(placement: Placement, actor: Actor) -> Row:
     """The row for `Dialect.place_orders`."""
     order = placement.order(0)
-    _, _, pet_id, _, ship_date, reference, record = order_row(order)
+    _, _, pet_id, _, ship_date, reference, record, _ = order_row(order)
     after = str(audit_row(actor, PLACE, "", Change(None, order.fields()))[-1])
     record, after = record.removeprefix(_NO_IDENTIFIER), after.removeprefix(_NO_IDENTIFIER)
     key = placement.account_id, placement.key, placement.digest

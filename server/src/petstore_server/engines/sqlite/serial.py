@@ -227,6 +227,8 @@ def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
     outcomes: list[Any] = []
     yield Execute("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
+    if len(works) == 1:  # without a savepoint, for which SQLite would note each page that changes
+        return [(yield from works[0]())]
     for work in works:
         yield Execute("SAVEPOINT work")
         try:
