@@ -107,6 +107,12 @@ def test_a_response_that_does_not_follow_the_api_is_rejected(connect: Connect, f
             next(petstore.iter_orders())
 
 
+def test_a_front_may_repeat_the_content_type(connect: Connect) -> None:
+    fake = faulty([], *[Answered(200, b"[]", {"content-type": "application/json, application/json; x=1"})] * 2)
+    with connect(fake) as petstore:
+        assert [] == petstore.list_orders()
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_never_followed_nor_reported_as_a_success(connect: Connect, status: int) -> None:
     fake = faulty([Order(id=1)], Answered(status, b"", {"location": "https://elsewhere.test/v1/store/orders/1"}))

@@ -250,7 +250,7 @@ def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> 
     assert 2 == len(fake.requests)
 
 
-@pytest.mark.parametrize("joined", ["{}, f058ebd6", "f058ebd6, {}"])
+@pytest.mark.parametrize("joined", ["{}, f058ebd6", "f058ebd6, {}", "{},f058ebd6"])
 def test_a_front_may_add_a_request_id_of_its_own(connect: Connect, joined: str) -> None:
     fake = FakePetstore([Order(id=1), Order(id=2)], shipped=[2])
 

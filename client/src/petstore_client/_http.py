@@ -160,7 +160,7 @@ def request_id_of(reply: Reply, sent: str, target: Target) -> str:
     package. A 429 or 5xx is acted on in any case, which is safe.
     """
     found = target.key.redact(reply.headers.get("x-request-id", ""))
-    if sent in found.split(", "):
+    if sent in {*found.split(", "), *found.split(",")}:  # as httpx2 joins repeated ones, and as proxies do
         return sent
     if found.startswith(REQUEST_ID_PREFIX) and reply.status < 500 and reply.status != 429:
         raise errors.APIConnectionError(
@@ -226,7 +226,8 @@ def _foreign(reply: Reply, target: Target) -> str:
 
 def _content_type(reply: Reply, target: Target) -> str:
     kind = target.key.redact(reply.headers.get("content-type", ""))
-    return kind.partition(";")[0].strip().lower()[:80] or "no content type"
+    first = kind.partition(",")[0]  # a proxy may have added its own, as nginx does
+    return first.partition(";")[0].strip().lower()[:80] or "no content type"
 
 
 def read_error(body: bytes) -> ErrorBody | None:
