@@ -3,13 +3,14 @@
 import copy
 import json
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import httpx2
 import pytest
 
-from petstore_client import Client, Order, errors, v2
+from petstore_client import Client, Clock, Order, errors, v2
 from petstore_client.testing import FakePetstore
 from petstore_client.testing.faults import Answered, Dropped, Failing, Fault, RateLimited, Raw, Serve, TimedOut
 from testing.client_variants import Connect, Own
@@ -98,6 +99,24 @@ def test_the_etag_is_kept_with_an_order_and_is_none_of_its_fields(connect: Conne
         each.etag for each in (pickle.loads(pickle.dumps(read)), copy.copy(read), copy.deepcopy(read))
     }
     assert (None, "shop") == (placed.etag, placed.account)
+
+
+@pytest.mark.parametrize("name", ["get", "put", "update", "ship", "complete"])
+def test_an_etag_that_a_proxy_has_removed_is_refused_as_a_condition(connect: Connect, name: str) -> None:
+    def remove(_request: httpx2.Request, _clock: Clock, serve: Serve) -> Raw:
+        response = serve()
+        return replace(response, headers={key: value for key, value in response.headers.items() if key != "etag"})
+
+    fake = prepared(name)
+    fake.then(Own(remove))
+    with connect(fake) as petstore:
+        order = petstore.v2.get_order(7) if name == "get" else change(petstore, name)
+        for each in (petstore.v2.update_order, petstore.v2.cancel_order):
+            with pytest.raises(errors.ConfigurationError, match="if a proxy removes ETags"):
+                each(7, if_match=order.etag)
+        with pytest.raises(errors.ConfigurationError, match="if a proxy removes ETags"):
+            petstore.v2.batch_orders([v2.Ship(7, if_match=order.etag)])
+    assert 1 == len(fake.requests)
 
 
 def test_an_order_that_cannot_be_read_after_a_lost_response_was_changed(connect: Connect) -> None:

@@ -189,11 +189,11 @@ def _changes(session: Session, wait: int, after: str | None, **more: object) -> 
 
 
 def get_one(call: Call) -> Effects[v2.Order]:
-    """The one order in the response, with its ETag."""
+    """The one order in the response, with its ETag; "" if it has none, which a proxy may have removed."""
 
     def receive(reply: Reply) -> Effects[v2.Order]:
         order = yield from read_record(call, reply, v2.Order)
-        vars(order)["etag"] = reply.headers.get("etag")
+        vars(order)["etag"] = reply.headers.get("etag", None if call.operation is PLACE_ORDER else "")
         return order
 
     return call.run(receive)
