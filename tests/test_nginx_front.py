@@ -178,12 +178,13 @@ def test_the_largest_head_of_a_response_passes(tmp_path: Path) -> None:
         ("GET /v1/x HTTP/1.1\r\n\r\n", 400, "bad_request"),
         ("GET /v1/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"),
         ("nonsense\r\n\r\n", 400, "bad_request"),
+        ("GET /v1/x HTTP/2.5\r\nHost: x\r\n\r\n", 400, "bad_request"),
         ("GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: br\r\n\r\n", 400, "bad_request"),
         ("TRACE /v1/x HTTP/1.1\r\nHost: x\r\n\r\n", 405, "method_not_allowed"),
         (f"GET /v1/{'x' * 70_000} HTTP/1.1\r\nHost: x\r\n\r\n", 414, "uri_too_long"),
         (f"GET /v1/x HTTP/1.1\r\nHost: x\r\nX: {'x' * 70_000}\r\n\r\n", 431, "headers_too_large"),
     ],
-    ids=["no Host", "bad escape", "no request", "unknown coding", "TRACE", "target", "header"],
+    ids=["no Host", "bad escape", "no request", "version", "unknown coding", "TRACE", "target", "header"],
 )
 def test_what_nginx_refuses_itself_has_the_error_body(site: Site, request_head: str, status: int, code: str) -> None:
     with site.front.connect() as connection:
@@ -375,6 +376,9 @@ def _ask(before: Front, request: str, body: str = "") -> tuple[int, str]:
         ("PATCH /v2/store/orders/1", "A change may have been applied."),
         ("POST /v2/store/orders/1/ship", "A change may have been applied."),
         ("POST /v2/store/orders/batch", "A change may have been applied."),
+        ("POST /v2/webhooks", "A change may have been applied."),
+        ("POST /v2/webhooks/wh_1/rotate", "A change may have been applied."),
+        ("POST /v2/webhooks/wh_1/ping", ""),
     ],
 )
 def test_a_service_that_is_down_is_503_with_retry_after_and_the_clients_request_id(
