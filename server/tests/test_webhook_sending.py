@@ -1,6 +1,7 @@
 """Sending a message: names, addresses, certificates, proxies, and what comes back (D24)."""
 
 import asyncio
+import ipaddress
 import socket
 from base64 import b64encode
 from collections.abc import Sequence
@@ -150,6 +151,27 @@ async def test_messages_over_tls_go_through_a_tunnel_of_the_proxy(
     [request] = asked
     assert request.startswith(f"CONNECT shop.example:{receiver.port} HTTP/1.1\r\n")
     assert f"proxy-authorization: basic {b64encode(b'shop:a@b').decode()}".lower() in request.lower()
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("http://[fd00::1]/hook", "POST http://[fd00::1]:80/hook HTTP/1.1"),
+        ("https://[fd00::1]/hook", "CONNECT [fd00::1]:443 HTTP/1.1"),
+    ],
+)
+async def test_a_proxy_is_given_an_ipv6_address_in_brackets(url: str, line: str) -> None:
+    asked: list[str] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode().strip())
+        writer.write(head(502, "Content-Length: 0"))
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        await send(url, [ipaddress.ip_network("fd00::/8")], f"http://127.0.0.1:{port}")
+    assert [line] == asked
 
 
 async def test_a_message_has_the_headers_of_the_specification_and_its_length() -> None:

@@ -84,9 +84,9 @@ class Sender:
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes, response: "_Response") -> None:
         destination = self.addresses.destination(url)  # what is allowed may have changed
         found = None if self._proxy else await self.addresses.resolve(destination)
-        target = httpcore2.URL(
-            scheme=destination.scheme, host=destination.host, port=destination.port, target=destination.target
-        )
+        # A proxy reads the host in the request, where an IPv6 address has brackets.
+        host = f"[{destination.host}]" if self._proxy and ":" in destination.host else destination.host
+        target = httpcore2.URL(scheme=destination.scheme, host=host, port=destination.port, target=destination.target)
         name = {"sni_hostname": destination.host.rstrip(".")}
         async with (
             httpcore2.AsyncConnectionPool(self._trust, self._proxy, network_backend=_Backend(found)) as connections,
