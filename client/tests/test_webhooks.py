@@ -329,6 +329,23 @@ def test_statuses_that_are_set_during_an_attempt_skip_no_order_before_it() -> No
         assert [(1, "pending")] == found.receiver.orders[-1]
 
 
+def test_a_failure_ends_once_its_order_needs_not_be_sent_any_more() -> None:
+    with delivering(503, 503) as found:
+        webhooks, fake = found.petstore.v2.webhooks, found.fake
+        webhooks.update(found.created.id, statuses="pending")
+        fake.deliver()
+        fake.cancelled.add(1)
+        fake.clock.sleep(4)
+        assert (0, True) == (fake.deliver(), found.webhook().failing_since is not None)
+        fake.clock.sleep(1)
+        assert (0, None) == (fake.deliver(), found.webhook().failing_since)
+        fake.clock.sleep(4 * 86_400)
+        fake.orders[2] = Order(id=2)
+        assert 1 == fake.deliver()
+        fake.clock.sleep(5)
+        assert ("active", 1) == (found.webhook().state, fake.deliver())
+
+
 def test_three_days_without_success_stop_a_webhook_until_it_is_resumed() -> None:
     with delivering(*[503] * 100) as found:
         clock, began = found.fake.clock, found.fake.clock.now()

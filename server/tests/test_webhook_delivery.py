@@ -122,6 +122,22 @@ async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(o
     assert ([2, 3], [1, 2, 3, 3, 4]) == (receiver.orders, others.orders)
 
 
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_failure_ends_once_its_order_has_left_the_statuses(one: Delivering, *, edited: bool) -> None:
+    async with Receiver(reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=(Status.PENDING,))).webhook
+        await put(one.store, Order(1))
+        await one.round()
+        await one.store.orders.change(1, CANCEL, BY)
+        if edited:
+            await one.service.edit(webhook.id, BY, url=receiver.url)
+        one.clock.now = (await one.found(webhook)).next_at or one.clock.now
+        await one.round()
+        assert (0, None) == ((found := await one.found(webhook)).failures, found.failing_since)
+        assert (0, None) == ((seen := await one.store.webhooks.summary()).failing, seen.behind_since)
+    assert [1] == receiver.orders
+
+
 async def test_a_filtered_webhook_goes_on_within_orders_that_changed_at_the_same_time(one: Delivering) -> None:
     orders = [Order(number, status=Status.CANCELLED) for number in range(1, 151)]
     async with Receiver(reply(204), reply(500)) as receiver:

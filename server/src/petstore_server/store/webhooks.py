@@ -55,9 +55,11 @@ _WORKS = f"state = '{WebhookState.ACTIVE}' AND suspended_at IS NULL"
 # What an account sees may have changed after the position; or the position is of another history (`history_of`).
 _DUE = f"""
     SELECT id, account_id, owner, failures,
-        CASE WHEN position_history = history THEN position_at END, position_id, statuses, last, history
+        CASE WHEN position_history = history THEN position_at END, position_id, statuses, last, history,
+        failing_since IS NOT NULL
     FROM (
-        SELECT webhooks.id, account_id, failures, position_at, position_id, statuses, leased_until, position_history,
+        SELECT webhooks.id, account_id, failures, failing_since, position_at, position_id, statuses, leased_until,
+            position_history,
             CASE WHEN {_OWN} THEN account_id END AS owner,
             %s || CASE WHEN {_OWN} THEN ' ' || account_id ELSE '' END AS history,
             CASE WHEN {_OWN} THEN coalesce(({LAST_CHANGE.format("webhooks.account_id")}), 0) ELSE %s END AS last
@@ -125,8 +127,8 @@ _read_attempts = msgspec.json.Decoder(list[Attempt]).decode
 class DueWebhook(NamedTuple):
     """A webhook that may have something to deliver: `last` is the time of the last change that its account sees.
 
-    Times are Unix microseconds. `failures` is the number of failed attempts since the last success, and `history` that
-    of the changes now; the position has no time if it is of another one.
+    Times are Unix microseconds. `failures` is the number of failed attempts since the last success or change, `history`
+    that of the changes now; the position has no time if it is of another one. `failing`: it is shown as failing.
     """
 
     id: str
@@ -137,6 +139,7 @@ class DueWebhook(NamedTuple):
     statuses: str
     last: int
     history: str
+    failing: bool
 
     @property
     def passed(self) -> int | None:

@@ -123,7 +123,8 @@ class Deliveries:
         some, unknown, nothing = list[DueWebhook](), list[DueWebhook](), dict[Examined, int]()
         for each in due:
             at = passed[_examined(each)]
-            if at is None or any(change.at > at and each.concerns(change) for change in changed):
+            # One that fails may have no order to deliver any more; a delivery finds that out, and ends the failure.
+            if at is None or each.failing or any(change.at > at and each.concerns(change) for change in changed):
                 some.append(each)
             elif at < since:
                 unknown.append(each)
