@@ -329,6 +329,23 @@ def test_statuses_that_are_set_during_an_attempt_skip_no_order_before_it() -> No
         assert [(1, "pending")] == found.receiver.orders[-1]
 
 
+@pytest.mark.parametrize("status", [500, 410])
+def test_a_failure_at_a_url_that_was_replaced_meanwhile_does_not_count(status: int) -> None:
+    other = "https://shop.example/other"
+    with delivering() as found:
+        webhooks, fake = found.petstore.v2.webhooks, found.fake
+
+        def change(headers: dict[str, str], body: bytes) -> int:
+            webhooks.update(found.created.id, url=other)
+            return status
+
+        fake.receivers |= {URL: change, other: found.receiver}
+        assert 2 == fake.deliver()
+        webhook = found.webhook()
+    assert ("active", None) == (webhook.state, webhook.failing_since)
+    assert [status, 204] == [attempt.status for attempt in webhook.attempts]
+
+
 def test_a_failure_ends_once_its_order_needs_not_be_sent_any_more() -> None:
     with delivering(503, 503) as found:
         webhooks, fake = found.petstore.v2.webhooks, found.fake

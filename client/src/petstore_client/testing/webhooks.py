@@ -67,9 +67,10 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
             break
         history, body = store.history, _body(kind, at, data)
         name = f"{each.webhook.id} {each.replay} {history} {place} ".encode() + body
+        url = each.webhook.url
         attempt, retry_after = _send(store, each, sha256(name).hexdigest()[:32], body, clock.now())
         sent += 1
-        _record(each, attempt, retry_after)
+        _record(each, attempt, retry_after, url)
         if _succeeded(attempt) and _selected(each) == selected:
             each.history, each.place = history, place
     return sent
@@ -121,10 +122,12 @@ def _retry_after(text: str, now: float) -> float:
     return 0.0 if date is None else max(0.0, date - now)
 
 
-def _record(each: Subscription, attempt: v2.Attempt, retry_after: float) -> None:
-    """Note an attempt, and what follows from it."""
+def _record(each: Subscription, attempt: v2.Attempt, retry_after: float, url: str) -> None:
+    """Note an attempt at the URL, and what follows: nothing if it has failed and the webhook has another URL now."""
     webhook, state = each.webhook, each.webhook.state
-    if _succeeded(attempt):
+    if webhook.url != url and not _succeeded(attempt):
+        since = webhook.failing_since
+    elif _succeeded(attempt):
         since, each.failures, each.next_at = None, 0, 0.0
     else:
         since = webhook.failing_since or attempt.at
