@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.accounts import VisibleOrders, edit
+from petstore_server.domain.accounts import RESUME, VisibleOrders, edit, suspend
 from petstore_server.domain.lists import Filters, Page, PageQuery, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.tokens import position_after
 from petstore_server.domain.webhooks import WebhookState
 from petstore_server.operations.webhooks import Start
@@ -120,6 +121,23 @@ async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(o
         await put(one.store, Order(4))
         await one.round()
     assert ([2, 3], [1, 2, 3, 3, 4]) == (receiver.orders, others.orders)
+
+
+async def test_the_time_of_a_suspension_is_none_of_failures(one: Delivering) -> None:
+    async with Receiver(reply(500), reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await put(one.store, Order(1))
+        await one.round()
+        await one.store.accounts.change("zoo", suspend(one.clock.now), BY)
+        one.clock.now += 4 * DAY
+        await one.store.accounts.change("zoo", RESUME, BY)
+        assert (await one.found(webhook)).failing_since is None
+        await one.round()
+        failed = await one.found(webhook)
+        assert (WebhookState.ACTIVE, 1, one.clock.now) == (failed.state, failed.failures, failed.failing_since)
+        one.clock.now = failed.next_at
+        await one.round()
+    assert [1, 1, 1] == receiver.orders
 
 
 @pytest.mark.parametrize("edited", [False, True])

@@ -39,6 +39,12 @@ _UPDATE_ACCOUNT = """
     WHERE id = %s
 """
 
+# As if each was paused and resumed: the time of the suspension is none of failures.
+_RESUME_WEBHOOKS = """
+    UPDATE petstore.webhooks SET next_at = 0, failures = 0, failing_since = NULL
+    WHERE account_id = %s AND state = 'active'
+"""
+
 # Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
 _PRINCIPAL = """
     SELECT revoked_at, suspended_at, keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at,
@@ -144,6 +150,8 @@ class Accounts(Part):
         after = transition.apply(before)
         if after != before:
             yield from _update_account(transition.action, before, after, actor)
+            if before.suspended_at is not None and after.suspended_at is None:
+                yield Execute(_RESUME_WEBHOOKS, (after.id,))
             yield from self._access_changed(after)
         return after
 
