@@ -140,6 +140,17 @@ async def test_the_time_of_a_suspension_is_none_of_failures(one: Delivering) -> 
     assert [1, 1, 1] == receiver.orders
 
 
+async def test_a_failure_ends_once_the_partner_has_skipped_its_order(one: Delivering) -> None:
+    async with Receiver(reply(500)) as receiver:
+        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
+        await put(one.store, Order(1))
+        await one.round()
+        await one.service.edit(webhook.id, BY, start=Start("now"))
+        await one.round()
+        assert (await one.found(webhook)).failing_since is None
+    assert [1] == receiver.orders
+
+
 @pytest.mark.parametrize("edited", [False, True])
 async def test_a_failure_ends_once_its_order_has_left_the_statuses(one: Delivering, *, edited: bool) -> None:
     async with Receiver(reply(500)) as receiver:

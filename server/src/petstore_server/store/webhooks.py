@@ -52,7 +52,8 @@ _FREE = f"NOT (leased_until > {NOW} AND leased_until <= {NOW} + {LEASE_SECONDS})
 # Likewise, where the clock was set back since the last attempt.
 _NO_PAUSE = f"NOT (next_at > %s AND next_at <= %s + {MAX_PAUSE})"
 _WORKS = f"state = '{WebhookState.ACTIVE}' AND suspended_at IS NULL"
-# What an account sees may have changed after the position; or the position is of another history (`history_of`).
+# What an account sees may have changed after the position, or the position is of another history (`history_of`); or one
+# that was set after a failure has nothing after it, which ends the failure.
 _DUE = f"""
     SELECT id, account_id, owner, failures,
         CASE WHEN position_history = history THEN position_at END, position_id, statuses, last, history,
@@ -66,7 +67,7 @@ _DUE = f"""
         FROM {_JOINED}
         WHERE {_WORKS} AND {_NO_PAUSE} AND {_FREE}
     ) AS active
-    WHERE position_history <> history OR (position_at, position_id) < (last, {INT64_MAX})
+    WHERE failing_since IS NOT NULL OR position_history <> history OR (position_at, position_id) < (last, {INT64_MAX})
     ORDER BY leased_until, id
 """
 _CHANGED = f"""
