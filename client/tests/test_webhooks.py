@@ -346,6 +346,17 @@ def test_a_failure_at_a_url_that_was_replaced_meanwhile_does_not_count(status: i
     assert [status, 204] == [attempt.status for attempt in webhook.attempts]
 
 
+@pytest.mark.parametrize("after", ["now", "beginning"])
+def test_a_replay_skips_no_reset(after: str) -> None:
+    with delivering() as found:
+        found.fake.deliver()
+        found.fake.restore()
+        found.petstore.v2.webhooks.update(found.created.id, after=after)
+        found.fake.deliver()
+        kinds = [message["type"] for message in found.receiver.messages]
+    assert ["orders.changed", "orders.reset", "orders.changed"] == kinds
+
+
 def test_a_failure_ends_once_its_order_needs_not_be_sent_any_more() -> None:
     with delivering(503, 503) as found:
         webhooks, fake = found.petstore.v2.webhooks, found.fake

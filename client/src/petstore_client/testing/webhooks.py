@@ -186,8 +186,10 @@ def _set(store: Store, each: Subscription, values: dict[str, Any]) -> None:
     if not values.get("url", "https://").startswith("https://"):
         raise Refusal(400, "invalid_body", "The URL is refused: it must begin with https://.")
     if (after := values.pop("after", None)) is not None:
-        each.place = FIRST if after == "beginning" else store.position_after(after)
-        each.history, each.replay = store.history, each.replay + 1
+        place = FIRST if after == "beginning" else store.position_after(after)
+        if each.history == store.history:  # else a reset is due, which is not skipped
+            each.place = place
+        each.replay += 1
     if "statuses" in values:
         values["statuses"] = [name for name in get_args(v2.Status) if name in (values["statuses"] or ())] or None
     resumed = values.get("state", each.webhook.state) != each.webhook.state
