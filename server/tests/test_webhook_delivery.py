@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import RESUME, VisibleOrders, edit, suspend
-from petstore_server.domain.lists import Filters, Page, PageQuery, Sort, SortField
+from petstore_server.domain.errors import InvalidToken
+from petstore_server.domain.lists import Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.tokens import position_after
+from petstore_server.domain.tokens import position_after, token_of
 from petstore_server.domain.webhooks import WebhookState
 from petstore_server.operations.webhooks import Start
 from petstore_server.store import Store, webhooks
@@ -92,6 +93,14 @@ async def test_a_replay_since_a_time_skips_no_order_that_is_not_delivered(one: D
         await one.service.edit(webhook.id, BY._replace(at=time.time() + 60), start=Start(since=time.time() + 30))
         await one.round()
     assert [[1], [1]] == [each.orders for each in receiver.received]
+
+
+@pytest.mark.parametrize("at", [-(2**63), -1, 253_402_300_800_000_000, 2**63 - 1])
+async def test_a_token_of_a_time_that_no_message_can_name_is_refused(one: Delivering, at: int) -> None:
+    zoo = await account(one.store, orders=VisibleOrders.OWN)
+    epoch = (await one.store.search.change_clock()).epoch
+    with pytest.raises(InvalidToken):
+        await one.webhook(zoo, "https://127.0.0.1/", Start(token_of(epoch, Position(at, 0), zoo)))
 
 
 @pytest.mark.parametrize(

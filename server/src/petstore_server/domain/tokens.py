@@ -19,6 +19,7 @@ FIRST = Position(0, INT64_MIN)
 _SIZE = 30
 _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # no padding, and one text for each content
 _CURSOR_VERSION, _CURSOR = 1, Struct(">B?qq")  # version, whether there is a sort value, the value or 0, id
+_END_OF_TIMES = 253_402_300_800 * 1_000_000  # the year 10,000: timestamps end before it
 _TOKEN_VERSION, _TOKEN = 2, Struct(">B8sqq")  # version, history, time of the change, id
 
 
@@ -63,6 +64,8 @@ def position_after(token: str, clock: ChangeClock, owner: int | None = None) -> 
     if content is None or content[0] != _TOKEN_VERSION:
         raise InvalidToken
     _, history, at, order_id = _TOKEN.unpack(content)
+    if not 0 <= at < _END_OF_TIMES:  # written by somebody else; a webhook's `orders.reset` may name the time
+        raise InvalidToken
     if history != _history(clock.epoch, owner) or (owner is None and at > clock.at):
         raise ChangesReset
     return Position(at, order_id)
