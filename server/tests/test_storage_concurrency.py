@@ -23,7 +23,7 @@ from petstore_server.domain.errors import (
     SessionNotFound,
     StatementFailed,
 )
-from petstore_server.domain.orders import UNASSIGNED, Order
+from petstore_server.domain.orders import CANCEL, UNASSIGNED, Order
 from petstore_server.domain.webhooks import Webhook, WebhookState
 from petstore_server.engines.postgres.dialect import find_keys
 from petstore_server.engines.postgres.engine import PostgresEngine
@@ -247,6 +247,27 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
         assert [int, ZeroDivisionError, int] == [type(outcome) for outcome in outcomes[:3]]
         assert isinstance(outcomes[3], StatementFailed)
         assert [(1,), (3,), (5,)] == await opened.query("SELECT id FROM petstore.pets ORDER BY id")
+
+
+@pytest.mark.parametrize(
+    "error", [ServiceUnavailable("a secret is another one"), OSError("no space")], ids=["unavailable", "defect"]
+)
+async def test_what_a_transaction_raises_is_for_its_caller_only(error: Exception, each_backend: Stores) -> None:
+    def work() -> Work[None]:
+        yield Execute("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
+        raise error
+
+    async with each_backend.opened() as store:
+        orders = range(200)  # more than two commits, for the second of which others wait
+        await store.orders.import_batch([Order(number) for number in orders], "import", BY)
+        cancels = [store.orders.change(number, CANCEL, BY) for number in orders]
+        outcomes = await asyncio.gather(store.engine.transaction(work), *cancels, return_exceptions=True)
+        assert [type(error), *[Order] * 200] == [type(outcome) for outcome in outcomes]
+        for bulk in (False, True):
+            with pytest.raises(type(error)) as raised:
+                await store.engine.transaction(work, bulk=bulk)
+            assert error is raised.value
+        assert [] == await store.engine.query("SELECT id FROM petstore.pets")
 
 
 async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores: Stores) -> None:

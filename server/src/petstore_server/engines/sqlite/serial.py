@@ -27,6 +27,7 @@ from petstore_server.store.statements import Execute, Item, Query, Result, Row, 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+_USUAL_CACHE = "PRAGMA cache_size = -2000"  # KiB: as it was before a bulk transaction
 _MIN_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 
 Job = tuple[Perform[Any, Any], Any]  # what performs an item together with others, and the item
@@ -213,7 +214,8 @@ class SerialEngine:
         self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
         outcomes: list[Any] = []
         for perform, group in groupby(jobs, key=itemgetter(0)):
-            outcomes += run_work(self._writing, perform([item for _, item in group]))
+            alone = perform is _do_each and len(jobs) == 1
+            outcomes += run_work(self._writing, (_do_alone if alone else perform)([item for _, item in group]))
         return outcomes
 
 
@@ -226,9 +228,7 @@ def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
 def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
     outcomes: list[Any] = []
-    yield Execute("PRAGMA cache_size = -2000")  # KiB: as it was before a bulk transaction
-    if len(works) == 1:  # without a savepoint, for which SQLite would note each page that changes
-        return [(yield from works[0]())]
+    yield Execute(_USUAL_CACHE)
     for work in works:
         yield Execute("SAVEPOINT work")
         try:
@@ -238,6 +238,18 @@ def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
             outcomes.append(error)
         yield Execute("RELEASE work")
     return outcomes
+
+
+def _do_alone(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
+    """As `_do_each`, for a batch of one: without a savepoint, for which SQLite notes each page that changes."""
+    [work] = works
+    yield Execute(_USUAL_CACHE)
+    try:
+        return [(yield from work())]
+    except Exception as error:  # noqa: BLE001 - for its caller; the calls that wait for the next batch go on
+        yield Execute("ROLLBACK")
+        yield Execute("BEGIN")  # for the commit of the batch
+        return [error]
 
 
 def _identity(path: Path) -> tuple[int, int]:
