@@ -173,6 +173,14 @@ async def test_a_server_that_does_not_respond_is_reported_soon_and_used_again(
         assert await seconds_to_recovery(store) < 5 + busy()
 
 
+async def test_an_import_goes_on_after_a_pause_of_the_server(own_stores: Stores, own_engine: PostgresEngine) -> None:
+    async with filled(own_stores) as store:
+        with own_engine.frozen():
+            importing = asyncio.create_task(store.orders.import_batch([Order(1_000_000)], "import", BY))
+            await asyncio.sleep(SOON)  # no request would wait as long
+        await importing
+
+
 async def test_commands_do_not_blame_postgresql_while_redis_is_frozen(postgres_stores: Stores) -> None:
     async with postgres_stores.opened():
         pass

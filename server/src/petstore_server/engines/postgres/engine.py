@@ -67,10 +67,14 @@ class PostgresEngine:
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         options = self._options.bulk if bulk else self._options.write
-        if bulk:  # one of many perhaps, in a process that does not watch for what others have seen
-            [(saved,)] = await self.query(_DAMAGE)
-            self.damage.require_none(saved)
-        return await self._pool.use(lambda connection: connection.transaction(work()), options)
+        done = partial(self._unless_damaged, work) if bulk else work
+        return await self._pool.use(lambda connection: connection.transaction(done()), options)
+
+    def _unless_damaged(self, work: Callable[[], Work[Result]]) -> Work[Result]:
+        """Do one of many transactions perhaps, in a process that does not watch for damage that others have seen."""
+        [(saved,)] = yield Query(_DAMAGE)
+        self.damage.require_none(saved)
+        return (yield from work())
 
     async def submit(self, perform: Perform[Item, Result], item: Item, flow: int) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
