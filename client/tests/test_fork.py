@@ -215,7 +215,10 @@ OTHER = {**JSON, "x-request-id": "petstore-client-of-another-request"}
 MISSING = Answered(404, b'{"code":"order_not_found","message":"No.","status":404}', OTHER)
 
 
-@pytest.mark.parametrize("fault", [Answered(204, b"", OTHER), MISSING])
+AFTER_ONE_OF_A_FRONT = Answered(204, b"", {**OTHER, "x-request-id": f"f058ebd6, {OTHER['x-request-id']}"})
+
+
+@pytest.mark.parametrize("fault", [Answered(204, b"", OTHER), MISSING, AFTER_ONE_OF_A_FRONT])
 def test_a_response_to_another_request_is_not_accepted(connect: Connect, fault: Answered) -> None:
     fake = faulty([Order(id=1)], fault)
     with connect(fake) as petstore:
@@ -250,7 +253,7 @@ def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> 
     assert 2 == len(fake.requests)
 
 
-@pytest.mark.parametrize("joined", ["{}, f058ebd6", "f058ebd6, {}", "{},f058ebd6"])
+@pytest.mark.parametrize("joined", ["{}, f058ebd6", "f058ebd6, {}", "{},f058ebd6", "f058ebd6 ,{}"])
 def test_a_front_may_add_a_request_id_of_its_own(connect: Connect, joined: str) -> None:
     fake = FakePetstore([Order(id=1), Order(id=2)], shipped=[2])
 

@@ -160,9 +160,11 @@ def request_id_of(reply: Reply, sent: str, target: Target) -> str:
     package. A 429 or 5xx is acted on in any case, which is safe.
     """
     found = target.key.redact(reply.headers.get("x-request-id", ""))
-    if sent in {*found.split(", "), *found.split(",")}:  # as httpx2 joins repeated ones, and as proxies do
+    each = [found, *map(str.strip, found.split(","))]  # a proxy may have joined them
+    if sent in each:
         return sent
-    if found.startswith(REQUEST_ID_PREFIX) and reply.status < 500 and reply.status != 429:
+    of_package = any(text.startswith(REQUEST_ID_PREFIX) for text in each)
+    if of_package and reply.status < 500 and reply.status != 429:
         raise errors.APIConnectionError(
             f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
             f"{sent!r}. Does another process use this connection?"
