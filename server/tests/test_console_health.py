@@ -15,7 +15,7 @@ from petstore_server.operations.health import CheckResult
 from petstore_server.runtime import opening
 from testing.console import Browser, Console, running_console
 from testing.stores import Stores, add_key
-from testing.subprocesses import busy
+from testing.subprocesses import PATIENCE, busy
 
 LIVE_SECONDS = monitor._LIVE_SECONDS
 """For which a page waits for the service; those of the other tests wait for as long as a busy machine takes."""
@@ -156,7 +156,10 @@ async def test_a_check_that_cannot_be_made_says_so_and_hides_no_other(
     assert asked == ("warn postgresql This was not checked: It is full. Wait." in shown)
 
 
-async def test_checks_on_demand_begin_after_those_under_way(console: Console, browser: Browser) -> None:
+@pytest.mark.parametrize("waits", [True, False])
+async def test_checks_on_demand_begin_after_those_under_way(
+    waits: bool, console: Console, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, allowed = asyncio.Event(), asyncio.Event()
 
     async def examine() -> list[CheckResult]:
@@ -170,10 +173,18 @@ async def test_checks_on_demand_begin_after_those_under_way(console: Console, br
     console.sources.monitor._examine = examine
     under_way = asyncio.create_task(console.sources.monitor.watch())
     await begun.wait()
+    if not waits:  # the page is shown before the round under way has ended
+        monkeypatch.setattr(monitor, "_ROUND_SECONDS", 0.01)
     submitted = asyncio.create_task(browser.submit("/check"))
-    await asyncio.sleep(0.05)
-    allowed.set()
-    assert "after the change" in await submitted
+    if waits:
+        await asyncio.sleep(0.05)
+        allowed.set()
+        assert "after the change" in await submitted
+    else:
+        assert "after the change" not in await submitted
+        allowed.set()
+        await asyncio.wait(console.sources.monitor._wanted, timeout=PATIENCE)
+        assert "after the change" in await browser.get("/")
     await under_way
 
 

@@ -74,17 +74,19 @@ class HealthMonitor:
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = self._examined_at = -CHECK_SECONDS
         self._examining: asyncio.Task[None] | None = None
+        self._wanted: set[asyncio.Task[None]] = set()  # rounds that were asked for, and wait for the one under way
 
     async def look(self, *, again: bool = False) -> None:
         """Ask for the state, and run the checks if they are old or if `again`; wait for that a short time only."""
-        asked = self._ask()
-        if not again and monotonic() - self._examined_at >= CHECK_SECONDS:
+        tasks = {self._ask()}
+        if again:
+            wanted = asyncio.create_task(self._round_from_now())
+            self._wanted.add(wanted)
+            wanted.add_done_callback(self._wanted.discard)
+            tasks.add(wanted)
+        elif monotonic() - self._examined_at >= CHECK_SECONDS:
             self._round()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_ROUND_SECONDS if again else _LIVE_SECONDS):
-                await asyncio.wait({asked})
-                if again:
-                    await self._round_from_now()
+        await asyncio.wait(tasks, timeout=_ROUND_SECONDS if again else _LIVE_SECONDS)
 
     async def watch(self) -> None:
         """Run the checks, and wait for them. Called every CHECK_SECONDS."""
@@ -92,7 +94,7 @@ class HealthMonitor:
 
     async def close(self) -> None:
         """End what is under way, and store that the service on this host was stopped."""
-        if tasks := [task for task in (self._asking, self._examining) if task is not None]:
+        if tasks := [task for task in (*self._wanted, self._asking, self._examining) if task is not None]:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
