@@ -230,6 +230,21 @@ async def test_a_stored_order_that_a_file_names_in_two_ways_is_that_of_the_first
         assert [Order(26, quantity=quantity, reference="D", account="acme")] == await orders_of(shop)
 
 
+@pytest.mark.parametrize("rows", [[",D,5\n", "26,D,7\n"], ["26,D,7\n", ",D,5\n"]], ids=["named", "numbered"])
+async def test_a_row_without_an_owner_is_not_the_order_of_another_row_which_keeps_its_owner(
+    shop: Store, rows: list[str]
+) -> None:
+    """The file has no column for owners: the order of the row with a number has one, and the other row names none."""
+    await shop.orders.import_batch([Order(26, quantity=1, account="acme")], "import-1", BY)
+    async with scratch_store() as scratch:
+        for target in (scratch, None):
+            run = await imported(shop, "id,reference,quantity\n" + "".join(rows), target, CSV)
+            assert {"created": 1, "unchanged": 0, "replaced": 1, "rejected": 0} == run.counts
+    assert [Order(26, quantity=7, reference="D", account="acme"), Order(27, quantity=5, reference="D")] == (
+        await orders_of(shop)
+    )
+
+
 async def test_a_dry_run_gives_no_new_order_the_number_of_a_stored_one(
     shop: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

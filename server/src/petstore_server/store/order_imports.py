@@ -89,10 +89,11 @@ class OrderImport:
             unassigned = without_id.difference(ambiguous)
         rows = yield from _locked_rows(sorted({*map(_ID, orders)} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
-        if unassigned:
-            orders = yield from self._with_new_ids(orders, sorted(unassigned))
         existing = {row[2]: read_order(*row[:5]) for row in rows}
-        orders = orders if self.rule is None else self.rule.completed(orders, existing, rows)
+        orders = self._completed(orders, existing, rows)
+        if unassigned:  # a new order may be that of another row, by the owner and the reference that it keeps
+            orders = yield from self._with_new_ids(orders, sorted(unassigned))
+            orders = self._completed(orders, existing, rows)
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
         if by_reference:  # the same order may be named by its identifier and by its reference
             named = [place for place, order in enumerate(orders) if order.account is None or order.account in owners]
@@ -121,6 +122,11 @@ class OrderImport:
         if changed:
             yield from self._write(rows, existing, changed, owners, outcomes)
         return outcomes
+
+    def _completed(
+        self, orders: Sequence[Order], existing: Mapping[int, Order], rows: Sequence[Row]
+    ) -> Sequence[Order]:
+        return orders if self.rule is None else self.rule.completed(orders, existing, rows)
 
     def _write(
         self,
