@@ -1,6 +1,7 @@
 """From text to values: what is read means one thing, and an option that a reason names means what it says (D7)."""
 
 import re
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -53,6 +54,23 @@ def test_each_format_that_a_reason_names_reads_the_date_that_it_is_said_to_mean(
     for choice, date in zip(refused.value.remedy.choices, dates, strict=True):
         read = datetime.fromisoformat(Timestamps(BERLIN, choice.value)(text)).astimezone(BERLIN)
         assert date == f"{read:%Y-%m-%d}"
+
+
+def test_no_name_of_a_zone_is_read_but_utc_whatever_zone_the_host_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = "%d.%m.%Y %H:%M {}", "%d.%m.%Y {} %H:%M", "%d.%m.%Y %%{} %H:%M"
+    try:
+        for host in ("Europe/Berlin", "UTC"):
+            monkeypatch.setenv("TZ", host)
+            time.tzset()
+            for form in forms:
+                read = Timestamps(ZoneInfo("America/New_York"), form.format("%Z"))
+                cell = form.replace("%%", "%").replace("%d.%m.%Y", "01.12.2026").replace("%H:%M", "10:00")
+                assert ["2026-12-01T10:00:00Z"] * 3 == [read(cell.format(zone)) for zone in ("UTC", "GMT", "utc")]
+                with pytest.raises(UnclearCell):
+                    read(cell.format("CET"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @given(

@@ -46,7 +46,7 @@ _OF_MONTHS = {  # how names begin: in English, German, French, Spanish, Italian,
 }
 _MONTHS = {begin: month for month, begins in _OF_MONTHS.items() for begin in begins.split()}
 _MONTH = re.compile(r"([^\W\d_]{3,})\.?")
-_ENDS_IN_UTC = re.compile(r"(UTC|GMT|Z)$", re.ASCII)
+_ZONE = re.compile(r"(?<!%)((?:%%)*)%Z", re.ASCII)  # in a date format
 
 _NUMERIC_DATE = re.compile(r"(\d{4}|\d{1,2})([-/.])\d{1,2}\2(\d{4}|\d{1,2})(?!\d)", re.ASCII)
 _DAY_FIRST = re.compile(r"\d{1,2}(\. |[. /-])[^\W\d_]{3,}\.?([ /-]|, )(\d{4}|\d{2})(?!\d)")
@@ -146,13 +146,19 @@ def _not_a_date(text: str) -> UnclearCell:
 
 
 def _parsed(text: str, date_format: str) -> datetime | None:
-    """The time in this format, None if the text does not have it. Month names of seven languages are read."""
-    for written, read in ((text, date_format), (_MONTH.sub(_english_month, text), date_format.replace("%B", "%b"))):
-        try:
-            found = datetime.strptime(written, read)  # noqa: DTZ007 - the zone follows
-        except ValueError:
-            continue
-        return found.replace(tzinfo=UTC) if "%Z" in date_format and _ENDS_IN_UTC.search(text) else found
+    """The time in this format, None if the text does not have it. Month names of seven languages are read.
+
+    For %Z only UTC and GMT are read: strptime also takes the names of the zone that this host has.
+    """
+    is_zoned = _ZONE.search(date_format) is not None
+    for zone in ("UTC", "GMT") if is_zoned else ("",):
+        form = _ZONE.sub(rf"\g<1>{zone}", date_format)
+        for written, read in ((text, form), (_MONTH.sub(_english_month, text), form.replace("%B", "%b"))):
+            try:
+                found = datetime.strptime(written, read)  # noqa: DTZ007 - the zone follows
+            except ValueError:
+                continue
+            return found.replace(tzinfo=UTC) if is_zoned and found.tzinfo is None else found
     return None
 
 
