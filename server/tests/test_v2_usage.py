@@ -71,6 +71,16 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
     assert 2 == next(iter(stored.values())).cancelled
 
 
+@pytest.mark.parametrize("each_deployment", ["scaled-out"], indirect=True)
+async def test_the_history_includes_this_request_though_the_clock_of_redis_is_ahead(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert service.backend.shared is not None
+    monkeypatch.setattr(service.backend.shared.counters, "_clock", lambda: service.clock.now + 3600)
+    usage = (await service.client.get(USAGE, headers=bearer(await service.key()))).json()
+    assert [{"start": "2026-10-26T08:00:00Z", "admitted": 1, "refused": 0}] == usage["history"]
+
+
 RANGES = {
     "granularity=day": 200,
     "from=2026-10-01T00:00:00Z&to=2026-10-01T00:00:00Z": 200,

@@ -68,7 +68,7 @@ class Application:
         store = backend.store
         served = v1.routes(store, clock, settings) + orders.routes(store, clock) + self.changes.routes()
         served += webhooks.routes(backend.webhooks, clock)
-        self.routes = Routes(served + usage.routes(store, backend.usage_counts, clock))
+        self.routes = Routes(served + usage.routes(store, backend.usage_counts))
         operations = [operation.id for route in self.routes.all for operation in route.operations.values()]
         self._unused = {used: 0 for operation in operations for used in uses_of(operation)}
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)

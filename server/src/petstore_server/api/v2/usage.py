@@ -25,25 +25,27 @@ ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Mapping[int, UsageC
 """Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
 
 
-def routes(store: Store, read_usage: ReadUsage, clock: Callable[[], float]) -> list[Route]:
-    """The route of usage over a store. `clock` gives Unix seconds."""
-    handlers = _Handlers(store, read_usage, clock)
+def routes(store: Store, read_usage: ReadUsage) -> list[Route]:
+    """The route of usage over a store."""
+    handlers = _Handlers(store, read_usage)
     get_usage = Operation("v2.getUsage", ANY_KEY, handlers.get_usage)
     return [Route("/v2/usage", {"GET": get_usage, "HEAD": get_usage})]
 
 
 class _Handlers:
-    def __init__(self, store: Store, read_usage: ReadUsage, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, read_usage: ReadUsage) -> None:
         self._store = store
         self._read_usage = read_usage
-        self._clock = clock
 
     async def get_usage(self, call: Call) -> Response:
-        """The account's windows and history, both with this request, and the key. Raises InvalidParameter."""
+        """The account's windows and history, both with this request, and the key. Raises InvalidParameter.
+
+        It is now when the request was counted: by the clock of Redis, not by that of this host.
+        """
         values = GET_USAGE.read(call.request.query)
         principal, by = call.caller, values["granularity"]
         decision = cast(AccountDecision, call.decision)  # there is one of each valid key
-        start, end = _range(values, by, self._clock())
+        start, end = _range(values, by, decision.now)
         history = await self._read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
