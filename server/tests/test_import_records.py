@@ -14,7 +14,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from petstore_server.domain.audit import Actor, AuditFilters
+from petstore_server.domain.audit import Actor, AuditFilters, AuditPage
 from petstore_server.domain.errors import ImportNotFound, ServiceUnavailable
 from petstore_server.domain.imports import MAX_KEPT_REJECTS, REJECTS_LIFETIME, ImportOutcome, ImportRun, Rejected
 from petstore_server.domain.orders import CANCEL, Order
@@ -203,6 +203,7 @@ async def test_every_import_that_changed_an_order_is_found_and_no_other(each_bac
         page, number = await order_entries(store, 7)
         assert "order.cancel" == page.entries[0].action
         assert number == len(touched[7]) + 1
+        assert (AuditPage([], None), 0) == await order_entries(store, 7, AuditFilters(until=0.0))
         first, _ = await order_entries(store, 7, limit=3)
         rest, _ = await order_entries(store, 7, last=first.next)
         assert ([*page.entries], None) == ([*first.entries, *rest.entries], rest.next)

@@ -103,7 +103,7 @@ async def order_entries(
     own = filters._replace(subjects=(f"order:{order_id}",), about=())
     found: list[tuple[int | None, AuditEntry]] = [(None, entry) async for entry in store.audit.entries(own)]
     if filters.request_id is None and filters.action in (None, "orders.import"):  # which no request makes
-        since, until = filters.since or 0.0, filters.until or inf
+        since, until = filters.since or 0.0, inf if filters.until is None else filters.until
         found += [
             (batch, entry)
             for batch, entry in await store.imports.of_order(order_id)
