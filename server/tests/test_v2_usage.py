@@ -1,6 +1,7 @@
 """What is kept of requests: getUsage with its windows and history, usage by operation, and the audit log (D20, D22)."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -133,6 +134,13 @@ async def test_the_key_that_asks_is_shown_with_its_scopes_expiry_and_last_ban(se
     shown = (await service.client.get(USAGE, headers=bearer(key))).json()["key"]
     ban = {"began": "2026-10-26T07:33:23Z", "ended": "2026-10-26T07:35:23Z"}
     assert shown.get("lastBan") == (None if lifted else ban)
+
+
+@embedded
+async def test_a_key_that_expires_at_the_end_of_time_is_shown(service: Service) -> None:
+    last = datetime.max.replace(tzinfo=UTC).timestamp()  # which is rounded to the year 10000
+    response = await service.client.get(USAGE, headers=bearer(await service.key(expires_at=last)))
+    assert "9999-12-31T23:59:59Z" == response.json()["key"]["expiresAt"]
 
 
 # What is kept of the shop's requests: usage by operation, and entries that are found by the request

@@ -12,7 +12,7 @@ from petstore_server.api.v2.input import GET_USAGE
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.timestamps import DAY, format_unix, timestamp_text
+from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import AccountDecision
 from petstore_server.server.messages import Response
@@ -64,7 +64,7 @@ def _key(principal: Principal, ban: Ban | None) -> dict[str, Any]:
     """What getUsage shows of the key that asks."""
     key: dict[str, Any] = {"id": principal.key_id, "scopes": sorted(principal.scopes)}
     if principal.expires_at is not None:
-        key["expiresAt"] = timestamp_text(int(principal.expires_at * _MICROSECONDS))
+        key["expiresAt"] = format_unix(principal.expires_at, microseconds=True)
     if ban is not None:
         key["lastBan"] = {"began": format_unix(ban.began), "ended": format_unix(ban.until)}
     return key
