@@ -118,6 +118,18 @@ async def test_a_replay_skips_no_reset(one: Delivering, start: Start) -> None:
     assert [2] == [*receiver.copy]
 
 
+async def test_a_reset_is_delivered_to_a_webhook_that_is_before_the_year_1(one: Delivering) -> None:
+    zoo = await account(one.store)
+    await put(one.store, Order(1), Order(2, account="zoo"))
+    async with Receiver() as receiver:
+        webhook = (await one.webhook(zoo, receiver.url)).webhook
+        await one.service.edit(webhook.id, BY, start=Start(since=-62_135_596_800.0))
+        await one.store.accounts.change("zoo", edit(None, None, VisibleOrders.OWN), BY)
+        await one.round()
+    assert ["orders.reset", "orders.changed"] == [received.message["type"] for received in receiver.received]
+    assert [2] == [*receiver.copy]
+
+
 async def test_a_filtered_webhook_reports_only_orders_that_have_the_status_now(one: Delivering) -> None:
     async with Receiver() as receiver, Receiver() as others:
         zoo = await account(one.store)

@@ -226,7 +226,8 @@ class Deliveries:
         history = history_of(clock.epoch, webhook.owner)
         if webhook.history != history:
             data = {"next": token_of(clock.epoch, FIRST, webhook.owner)}
-            at = webhook.position.value or int(webhook.created_at * 1_000_000)
+            at = max(0, webhook.position.value or 0)  # a replay may begin before the year 1
+            at = at or int(webhook.created_at * 1_000_000)
             return _message(webhook, "orders.reset", at, msgspec.json.encode(data), history, FIRST, more=True)
         page = await self._read(webhook)
         if isinstance(page, Position):
