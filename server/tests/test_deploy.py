@@ -355,6 +355,13 @@ def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(
     [file] = tools.backups.glob("orders-*.dump")
     listed = subprocess.check_output([postgres.program("pg_restore"), "--list", file], text=True)
     assert "TABLE DATA petstore orders" in listed
+    names = [f"orders-202511{day}T031500Z.dump" for day in range(10, 30)]
+    for number, name in enumerate(names):
+        (tools.backups / name).touch()
+        if number != 1:
+            os.utime(tools.backups / name, (0, 0))  # as a clock that is years ahead sees them
+    assert (True, True, 15) == backed_up(scaled_out["PETSTORE_DATABASE_URL"])
+    assert [names[1], *names[8:]] == sorted(each.name for each in tools.backups.glob("orders-2025*.dump"))
 
 
 SECRET = "s3cr3t %41'\"\\=#é "
