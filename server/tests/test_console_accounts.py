@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, edit, suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, new_key
@@ -272,6 +272,21 @@ async def test_an_account_is_suspended_after_asking_and_resumed(zoo: None, conso
     assert (await console.store.accounts.find("zoo")).suspended_at is None
     taken = [(ADA, "account.suspend", "account:zoo"), (ADA, "account.resume", "account:zoo")]
     assert taken == (await console.actions())[-4::3]
+
+
+async def test_an_account_that_is_suspended_or_closed_already_is_not_said_to_be_suspended_now(
+    zoo: None, console: Console, browser: Browser
+) -> None:
+    for state in ("suspended", "closed"):
+        if state == "suspended":
+            await console.store.accounts.change("zoo", suspend(START - 60), BY)
+        else:
+            await console.store.accounts.close_account("zoo", BY)
+        entries = await log(console.store)
+        await browser.get("/accounts/zoo/suspend")
+        await browser.submit("/accounts/zoo/suspend", {"seen": browser.hidden("seen")})
+        assert ("warn", [f"Nothing was changed: zoo was {state} already."]) == browser.notice
+        assert entries == await log(console.store)
 
 
 @pytest.mark.parametrize("signed_in", [True, False])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from petstore_server.domain.accounts import suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key, revoke
@@ -15,6 +16,7 @@ from testing.stores import BY, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.usefixtures("zoo")
 ADA = "operator:ada"
+NOT_WORKING = "Lifted the ban of key_{}, which does not work all the same: it is {}."
 MISSING = "There is no key with the id ."
 
 
@@ -68,6 +70,12 @@ async def test_a_key_is_revoked_after_asking(console: Console, browser: Browser)
     page = await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
     assert "The last changes of key_one Revoked the key key_one operator ada" in page
     assert 'href="/console/keys/key_one">Show <bdi>key_one</bdi> as it is now' in browser.page
+    entries = await console.actions()
+    console.clock.now += 60
+    await browser.get("/keys/key_one/revoke")
+    page = await browser.submit("/keys/key_one/revoke", {"seen": browser.hidden("seen")})
+    assert "Nothing was changed: key_one was revoked already." in page
+    assert entries == await console.actions()
 
 
 async def test_a_ban_is_shown_and_lifted(console: Console, browser: Browser) -> None:
@@ -86,6 +94,29 @@ async def test_a_ban_is_shown_and_lifted(console: Console, browser: Browser) -> 
     page = await browser.get("/audit?action=key.unban")
     assert re.search(r"ban began [\d-]+ [\d:]+, until [\d-]+ [\d:]+, level 2 → –", page)
     assert "is not banned" in await browser.submit("/keys/key_one/unban", status=409)
+
+
+@pytest.mark.parametrize("state", ["revoked", "suspended"])
+async def test_a_key_that_ended_meanwhile_is_not_said_to_work_again(
+    state: str, console: Console, browser: Browser
+) -> None:
+    for number in "23":
+        await console.store.keys.create(api_key(number), BY)
+    bans = [Ban(f"key_{name}", int(START) - 10, int(START) + 110, 1) for name in ("one", "2", "3")]
+    await console.store.usage.save({}, bans)
+    await browser.get("/bans")
+    if state == "suspended":
+        await console.store.accounts.change("zoo", suspend(START), BY)
+    else:
+        for name in ("one", "2"):
+            await console.store.keys.change(f"key_{name}", revoke(START), BY)
+    await browser.submit("/keys/key_one/unban")
+    assert ("warn", [NOT_WORKING.format("one", state)]) == browser.notice
+    await browser.get("/")
+    await browser.submit("/bans", {"key": ["key_2", "key_3"]})
+    third = "Lifted 1 ban; these keys work again within a second."
+    lines = [NOT_WORKING.format("2", state), NOT_WORKING.format("3", state)]
+    assert ("warn", lines if state == "suspended" else [third, lines[0]]) == browser.notice
 
 
 async def test_a_key_is_found_by_itself_and_stays_out_of_addresses_and_logs(

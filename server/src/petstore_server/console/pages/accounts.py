@@ -245,8 +245,13 @@ async def ask(question: str, visit: Visit) -> Response:
 
 
 async def suspend(visit: Visit) -> Response:
-    done = "Suspended {}: its keys do not work until you resume it."
-    return await _change(visit, await visit.form(), rules.suspend(visit.now), done, _STATE_FIELDS)
+    name, form = visit.path["name"], await visit.form()
+    change = unless_changed(rules.suspend(visit.now), form["seen"], _STATE_FIELDS)
+    account = await visit.store.accounts.change(name, change, visit.actor)
+    if account.suspended_at != visit.now:
+        return _already(visit, account)
+    done = f"Suspended {name}: its keys do not work until you resume it."
+    return visit.redirect_with_notice(account_path(name), done)
 
 
 async def resume(visit: Visit) -> Response:
@@ -258,10 +263,15 @@ async def close(visit: Visit) -> Response:
     await visit.form()
     account, revoked = await visit.store.accounts.close_account(visit.path["name"], visit.actor)
     if account.closed_at != visit.now and not revoked:
-        line = f"Nothing was changed: {account.name} was closed already."
-        return visit.redirect_with_notice(account_path(account.name), line, kind="warn")
+        return _already(visit, account)
     done = f"Closed {account.name}, and revoked {plural(revoked, 'key')}."
     return visit.redirect_with_notice(account_path(account.name), done)
+
+
+def _already(visit: Visit, account: Account) -> Response:
+    """Say that the account is suspended or closed, but not by this form."""
+    line = f"Nothing was changed: {account.name} was {account.state} already."
+    return visit.redirect_with_notice(account_path(account.name), line, kind="warn")
 
 
 async def _change(

@@ -8,7 +8,7 @@ from petstore_server.console.rendering import plural
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.errors import Conflict, InvalidInput, NotFound, ServiceUnavailable, StatementFailed
-from petstore_server.domain.keys import ApiKey, Environment, parse_scopes
+from petstore_server.domain.keys import VALID, ApiKey, Environment, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.transitions import unless_changed
@@ -83,6 +83,9 @@ async def revoke(visit: Visit) -> Response:
     submitted = await visit.form()
     change = unless_changed(transitions.revoke(visit.now), submitted["seen"])
     key = await visit.store.keys.change(visit.path["key"], change, visit.actor)
+    if key.revoked_at != visit.now:
+        line = f"Nothing was changed: {key.id} was revoked already."
+        return visit.redirect_with_notice(account_path(key.account), line, kind="warn")
     return visit.redirect_with_notice(account_path(key.account), f"Revoked {key.id}.")
 
 
@@ -95,11 +98,15 @@ async def list_bans(visit: Visit) -> Response:
 
 async def lift_bans(visit: Visit) -> Response:
     form = await visit.form()
-    lifted, problems = 0, list[str]()
+    lifted, working, problems = 0, 0, list[str]()
     for key_id in dict.fromkeys(form.all("key")):
         try:
-            await visit.store.keys.change(key_id, transitions.unban(visit.now), visit.actor)
+            key = await visit.store.keys.change(key_id, transitions.unban(visit.now), visit.actor)
             lifted += 1
+            if key.state(visit.now) in VALID:
+                working += 1
+            else:
+                problems.append(_lifted(visit, key))
         except (NotFound, Conflict, StatementFailed) as error:
             problems.append(error.message)
         except ServiceUnavailable as error:
@@ -109,16 +116,23 @@ async def lift_bans(visit: Visit) -> Response:
             break
     if not lifted and not problems:
         raise InvalidInput("No key is selected; go back and select at least one.")
-    bans = plural(lifted, "ban")
-    lines = [f"Lifted {bans}; these keys work again within a second." if lifted else "Nothing was changed.", *problems]
+    done = [f"Lifted {plural(working, 'ban')}; these keys work again within a second."] if working else []
+    lines = [*(done if lifted else ["Nothing was changed."]), *problems]
     return visit.redirect_with_notice("/bans", *lines[:_MAX_LINES], kind="warn" if problems else "ok")
 
 
 async def lift_ban(visit: Visit) -> Response:
     await visit.form()
     key = await visit.store.keys.change(visit.path["key"], transitions.unban(visit.now), visit.actor)
-    notice = f"Lifted the ban of {key.id}; it works again within a second."
-    return visit.redirect_with_notice(account_path(key.account), notice)
+    kind = "ok" if key.state(visit.now) in VALID else "warn"
+    return visit.redirect_with_notice(account_path(key.account), _lifted(visit, key), kind=kind)
+
+
+def _lifted(visit: Visit, key: ApiKey) -> str:
+    """What to say of a key whose ban was lifted: it may have ended meanwhile, or its account may be suspended."""
+    if (state := key.state(visit.now)) in VALID:
+        return f"Lifted the ban of {key.id}; it works again within a second."
+    return f"Lifted the ban of {key.id}, which does not work all the same: it is {state}."
 
 
 async def _key(visit: Visit) -> ApiKey:
