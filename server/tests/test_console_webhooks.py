@@ -274,3 +274,23 @@ async def test_a_secret_that_another_operator_has_just_replaced_stays(console: C
     page = await browser.submit(f"/webhooks/{webhook}/rotate", typed, 409)
     assert "This was changed meanwhile, so nothing was done." in page
     assert new == console.sources.webhooks.signing.shown(await console.store.webhooks.find(webhook))
+
+
+@pytest.mark.usefixtures("each_backend")
+async def test_a_pause_by_another_operator_stays(console: Console, browser: Browser) -> None:
+    webhook = await add_webhook(console)
+    await change(console, webhook, **FAILING)
+    bob = await console.another_browser().sign_in("bob")
+    for page in ("/accounts/zoo", f"/webhooks/{webhook}"):
+        await browser.get(page)
+        stale = {"form_token": browser.form_token, "seen": browser.hidden("seen")}
+        await bob.get(page)
+        await bob.submit(f"/webhooks/{webhook}/pause", {"seen": bob.hidden("seen")})
+        text = await browser.submit(f"/webhooks/{webhook}/resume", stale, 409)
+        assert "This was changed meanwhile, so nothing was done." in text
+        assert "state active → paused" in text
+        assert WebhookState.PAUSED is (await console.store.webhooks.find(webhook)).state
+        await browser.get(page)
+        now = {"seen": browser.hidden("seen")}
+        assert f"Resumed {webhook}" in await browser.submit(f"/webhooks/{webhook}/resume", now)
+        await change(console, webhook, **FAILING)

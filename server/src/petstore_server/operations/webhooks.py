@@ -112,10 +112,12 @@ class WebhookService:
         statuses: tuple[Status, ...] | None = None,
         state: WebhookState | None = None,
         start: Start | None = None,
+        seen: str | None = None,
     ) -> Webhook:
         """Change what is not None. A start skips no reset, and one `since` a time nothing that is not delivered.
 
-        Raises what `create` raises, WebhookNotFound and WebhookEnded.
+        Raises what `create` raises, WebhookNotFound, WebhookEnded, and ChangedMeanwhile if the state is another one
+        than in the version `seen`.
         """
         webhook = rules.require_not_ended(await self.store.webhooks.find(webhook_id, account_id))
         if url is not None:
@@ -124,7 +126,7 @@ class WebhookService:
         if place is not None and start is not None:
             place = _without_gaps(webhook, start, *place)
         transition = rules.edit(url=url, statuses=statuses, state=state, start=place)
-        return await self._change(webhook, transition, actor)
+        return await self._change(webhook, unless_changed(transition, seen, ("state",)), actor)
 
     async def rotate(
         self, webhook_id: str, grace: int, actor: Actor, account_id: int | None = None, seen: str | None = None

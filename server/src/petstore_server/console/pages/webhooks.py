@@ -103,8 +103,9 @@ async def delete(visit: Visit) -> Response:
 
 
 async def _set_state(visit: Visit, state: WebhookState, done: str) -> Response:
-    await visit.form()
-    webhook = await visit.sources.webhooks.edit(visit.path["webhook"], visit.actor, state=state)
+    form = await visit.form()
+    webhook_id, seen = visit.path["webhook"], form["seen"] or None
+    webhook = await visit.sources.webhooks.edit(webhook_id, visit.actor, state=state, seen=seen)
     return visit.redirect_with_notice(_path(webhook), done.format(webhook.id))
 
 
