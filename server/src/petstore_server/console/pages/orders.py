@@ -184,7 +184,8 @@ async def export(visit: Visit) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     parts = use_cases.export_orders(visit.store, written, query.filters)
     first, _ = await anext(parts)  # before the response begins, so that a failure has its page
-    await _record_export(visit, {name: text for name, text in form.given.items() if name != "sort"})
+    if visit.request.method == "GET":  # HEAD exports nothing
+        await _record_export(visit, {name: text for name, text in form.given.items() if name != "sort"})
 
     async def content() -> AsyncIterator[bytes]:
         yield first
