@@ -157,6 +157,19 @@ def _actions(page: str) -> Iterator[tuple[str, str]]:
         yield "GET", unescape(path)
 
 
+async def test_a_viewer_is_not_told_to_choose_how_a_file_is_read(
+    console: Console, browser: Browser, paths: dict[str, str]
+) -> None:
+    viewer = await console.another_browser().sign_in("bob", Role.VIEWER)
+    unknown = await upload(browser, b"amount\n1\n", name="orders.csv")
+    await finished(browser, unknown)
+    for path in (f"/imports/{paths['upload']}", unknown):
+        for reader, shown in ((browser, True), (viewer, False)):
+            text = await reader.get(path)
+            assert shown == ("How the file is read" in text)
+            assert not ("Choose below" in text and not shown)
+
+
 async def test_every_action_needs_the_sessions_token(console: Console, browser: Browser, paths: dict[str, str]) -> None:
     other = await console.another_browser().sign_in("bob")
     posted = [each.path for each in ROUTES if each.method == "POST" and each.path != "/imports/new"]
