@@ -499,6 +499,42 @@ async def test_an_import_that_is_stopped_keeps_what_it_imported(console: Console
     assert created == len(await ids_of(console))
 
 
+async def test_a_button_for_a_check_does_not_stop_the_import_that_another_operator_has_begun(
+    console: Console, browser: Browser
+) -> None:
+    path = await checked(browser, GOOD)
+    stale = {"form_token": browser.form_token, "seen": "checking"}
+    async with console.sources.imports._one_at_a_time:  # so that the import waits
+        await browser.submit(f"{path}/import")
+        now = browser.hidden("seen")
+        page = await browser.submit(f"{path}/stop", stale, 409)
+        assert "orders.jsonl was checked meanwhile, and is being imported; stop the import if it is wrong." in page
+        await browser.get(path)
+        assert "importing" == now == browser.hidden("seen")
+    await finished(browser, path)
+    assert [1, 2] == await ids_of(console)
+
+
+@pytest.mark.parametrize("action", ["check", "import", "stop", "discard"])
+async def test_an_upload_that_another_operator_has_just_deleted_is_not_used(
+    action: str, console: Console, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = await checked(browser, GOOD)
+    job = console.sources.imports.find(path.rpartition("/")[2])
+    claim = console.store.sessions.claim_form
+
+    async def delete_first(*arguments: Any) -> bool:
+        await console.sources.imports.discard(job)
+        return await claim(*arguments)
+
+    with patch.object(console.store.sessions, "claim_form", delete_first):
+        response = await browser.http.post(f"/console{path}/{action}", data={"form_token": browser.form_token})
+    assert 404 == response.status_code
+    assert "There is no such upload here." in text_of(response)
+    assert None is job.work
+    assert "import process failed" not in caplog.messages
+
+
 async def test_an_import_whose_process_ends_unexpectedly_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, browser: Browser
 ) -> None:

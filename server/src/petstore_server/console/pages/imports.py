@@ -145,13 +145,13 @@ async def _first_look(job: ImportJob) -> None:
 
 async def check(visit: Visit) -> Response:
     """Check an upload again with other choices, or with those for the shop that was chosen."""
-    job = _job(visit)
     form = await visit.form()
+    job = _job(visit)
     columns = await _columns_again(job, {field: form[field] for field in _UPLOADED})
     choices = Choices.submitted(form, columns, job.statuses)
     if form["fill"]:
         choices = choices.for_shop(choices.shop, columns)
-    visit.sources.imports.check_again(job, columns, choices, visit.actor)
+    visit.sources.imports.check_again(_job(visit), columns, choices, visit.actor)  # it may be deleted by now
     await _first_look(job)
     return _show_job(job)
 
@@ -255,8 +255,8 @@ def _refreshed(visit: Visit, template: str, *, busy: bool, **values: Any) -> Res
 
 async def start(visit: Visit) -> Response:
     """Import an upload as the page of its last check has shown it."""
-    job = _job(visit)
     form = await visit.form()
+    job = _job(visit)
     if job.state == "checked" and form["seen"] not in ("", str(job.checks)):
         raise Conflict(f"{job.name} was checked again meanwhile; see what importing it would do now.")
     visit.sources.imports.import_(job, visit.actor)
@@ -264,15 +264,17 @@ async def start(visit: Visit) -> Response:
 
 
 async def stop(visit: Visit) -> Response:
+    form = await visit.form()
     job = _job(visit)
-    await visit.form()
+    if job.state == "importing" and form["seen"] == "checking":
+        raise Conflict(f"{job.name} was checked meanwhile, and is being imported; stop the import if it is wrong.")
     await visit.sources.imports.stop(job)
     return _show_job(job)
 
 
 async def discard(visit: Visit) -> Response:
-    job = _job(visit)
     await visit.form()
+    job = _job(visit)
     if job.state == "importing":
         raise Conflict(f"{job.name} is being imported; stop the import first.")
     await visit.sources.imports.discard(job)
