@@ -3,11 +3,13 @@
 import asyncio
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http.cookies import SimpleCookie
 from typing import Any
 from unittest.mock import AsyncMock, patch
+from urllib.parse import urlencode
 
+import httpx2
 import pytest
 from starlette.requests import Request
 
@@ -20,8 +22,9 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, new_key
 from petstore_server.domain.orders import CANCEL, Order, correct
 from petstore_server.domain.roles import Role
-from testing.console import HOST, START, Browser, Console, running_console
+from testing.console import HOST, START, Browser, Console, running_console, text_of
 from testing.stores import Stores, add_key, log
+from testing.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("zoo")
 BOB = Actor("operator:bob", START)
@@ -159,6 +162,48 @@ async def test_a_session_that_ended_loses_nothing_that_was_typed(console: Consol
     await browser.submit("/accounts/zoo/details", again, 200)
     assert "ann@zoo.example" == (await console.store.accounts.find("zoo")).contact
     assert "What you had typed" not in await browser.get("/accounts/zoo")
+
+
+async def send_slowly(browser: Browser, path: str, fields: dict[str, str], work: Awaitable[object]) -> httpx2.Response:
+    """Submit a form that takes longer to arrive than a page may take; `work` is done meanwhile."""
+    encoded, kind = urlencode(fields).encode(), {"Content-Type": "application/x-www-form-urlencoded"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(visit, "PAGE_SECONDS", 0.0)
+
+        async def content() -> AsyncIterator[bytes]:
+            yield encoded[:10]
+            patched.setattr(visit, "PAGE_SECONDS", PATIENCE)
+            await work
+            yield encoded[10:]
+
+        return await browser.http.post(f"/console{path}", content=content(), headers=kind)
+
+
+async def test_a_session_that_ends_while_a_form_is_sent_changes_nothing(console: Console, browser: Browser) -> None:
+    fields = form(browser, "/accounts/zoo/details") | {"note": "typed slowly"}
+    response = await send_slowly(browser, "/accounts/zoo/details", fields, console.store.sessions.end_all(BOB))
+    assert 401 == response.status_code
+    assert "Your session has ended Nothing was changed." in text_of(response)
+    assert "Sign out" not in response.text
+    assert "console.end_sessions" == (await log(console.store))[-1].action
+    await browser.sign_in()
+    await browser.get("/accounts/zoo")
+    assert "typed slowly" == form(browser, "/accounts/zoo/details")["note"]
+
+
+async def test_a_form_that_arrives_slowly_has_the_time_of_a_page(browser: Browser) -> None:
+    await browser.get("/accounts")
+    fields = form(browser, "/accounts") | {"name": "zoo", "plan": "free"}
+    response = await send_slowly(browser, "/accounts", fields, asyncio.sleep(0))
+    assert "The account &#39;zoo&#39; exists already" in response.text
+
+
+async def test_a_change_has_the_time_at_which_its_form_has_arrived(console: Console, browser: Browser) -> None:
+    async def wait() -> None:
+        console.clock.now += 60
+
+    await send_slowly(browser, "/accounts/zoo/details", form(browser, "/accounts/zoo/details") | {"note": "a"}, wait())
+    assert START + 60 == (await log(console.store))[-1].at
 
 
 async def test_what_was_typed_waits_for_a_role_that_has_the_form(console: Console, browser: Browser) -> None:

@@ -102,7 +102,7 @@ async def _respond(endpoint: Endpoint, visit: Visit) -> Response:
         return Response(status_code=400)
     except Exception as error:  # noqa: BLE001 - no traceback may reach a user
         refused = _refusal(visit, error)
-        keeps = refused.status == 503 or (refused.status == 403 and visit.operator != "")
+        keeps = refused.status in (401, 503) or (refused.status == 403 and visit.operator != "")
         posted = visit.request.method == "POST" and keeps
         kept = posted and await visit.keep_form()
         again = visit.here if kept or (posted and visit.here != "/" and not visit.is_kept) else None

@@ -178,7 +178,7 @@ class Visit:
         Raises RefusedRequest, DuplicateSubmission, InvalidInput, ServiceUnavailable.
         """
         form = await self._read_form()
-        self.require_form_token(form["form_token"])
+        await self.require_form_token(form["form_token"])
         if once:
             await self.submit_once(form.content)
         return form
@@ -268,8 +268,18 @@ class Visit:
         content = security.verified(epoch, cookie) if epoch else None
         return msgspec.json.decode(content or b'["",[]]', type=tuple[str, list[tuple[str, str]]])
 
-    def require_form_token(self, given: str) -> None:
-        """Raises RefusedRequest unless this is a token of the session's forms."""
+    async def require_form_token(self, given: str) -> None:
+        """Raises RefusedRequest unless this is a token of the session's forms, and the session has not ended.
+
+        It may have ended since the request began, if the form took long to arrive; the page's time begins then.
+        """
+        arrived = asyncio.get_running_loop().time()
+        if arrived > self._ends:
+            self._ends, self.now = arrived + PAGE_SECONDS, self.sources.clock()
+            if self.session and await self.sources.find_session(self.token, self.now) is None:
+                self.operator = ""
+                text = "Nothing was changed. Sign in again, and repeat it."
+                raise RefusedRequest(401, "Your session has ended", text)
         if not security.is_form_token(given, self.token):
             raise RefusedRequest(
                 403,

@@ -96,7 +96,7 @@ async def _checked(visit: Visit, form: Form) -> ImportJob:
     async with AsyncExitStack() as unused:
         received = await _receive(visit.request)
         unused.push_async_callback(received.close)
-        visit.require_form_token(_text(received, "form_token"))
+        await visit.require_form_token(_text(received, "form_token"))
         form.values.update((field, _text(received, field)) for field in _UPLOADED)
         file, name, size = _file(received)
         await visit.submit_once(await asyncio.to_thread(_content, received, file))
