@@ -12,6 +12,7 @@ from petstore_server.console.security import delete_cookie, get_cookie, set_cook
 from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import TOKEN_BYTES
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _WANTED_SECONDS = 3600
@@ -92,7 +93,7 @@ async def ask_to_sign_in(visit: Visit) -> Response:
     request = visit.request
     kept = request.method == "POST" and visit.token != "" and await visit.keep_form()
     response = visit.page("signed_out.html", 401, link="kept" if kept else None)
-    if request.method in ("GET", "POST") and is_path(visit.here):
+    if request.method in ("GET", "POST") and is_path(visit.here) and not looks_like_key(visit.here):
         path = CONSOLE_PATH + visit.here
         set_cookie(request, response, "wanted", path, max_age=_WANTED_SECONDS, strict=False)
     return response
