@@ -214,8 +214,8 @@ class SerialEngine:
         self.damage.require_none(self._writing.execute("SELECT damage FROM store").get)
         outcomes: list[Any] = []
         for perform, group in groupby(jobs, key=itemgetter(0)):
-            alone = perform is _do_each and len(jobs) == 1
-            outcomes += run_work(self._writing, (_do_alone if alone else perform)([item for _, item in group]))
+            is_only = perform is _do_each and len(jobs) == 1
+            outcomes += run_work(self._writing, (_do_only if is_only else perform)([item for _, item in group]))
         return outcomes
 
 
@@ -240,7 +240,7 @@ def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     return outcomes
 
 
-def _do_alone(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
+def _do_only(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
     """As `_do_each`, for a batch of one: without a savepoint, for which SQLite notes each page that changes."""
     [work] = works
     yield Execute(_USUAL_CACHE)
