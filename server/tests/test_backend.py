@@ -19,7 +19,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
 from petstore_server.domain.keys import unban
 from petstore_server.domain.orders import Order
-from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, UsageCounts
 from petstore_server.runtime import background, health, opening
 from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, compact_history, run_tasks
@@ -207,24 +207,6 @@ async def test_the_background_tasks_of_a_process_delete_what_is_old(
     kept = service.clock.now - DAY, service.clock.now - 30 * DAY
     assert [[call(time, background._MAX_FORGOTTEN)] for time in kept] == [forget.mock_calls for forget in forgets]
     assert {} == await service.backend.usage_counts(1, 0, int(service.clock.now), Granularity.DAY)
-
-
-async def test_a_ban_that_a_clock_made_that_was_ahead_does_not_begin_once_more(each_deployment: Deployment) -> None:
-    async with running(each_deployment, **STRICT) as service:
-        service.clock.now += HOUR
-        key, key_id = await ban(service)
-        await service.backend.save()
-        service.clock.now -= HOUR
-        [forget] = [task for task in service.application.background if task.name == "forget"]
-        assert "rate_limit_exceeded" == (await service.client.get(ORDERS, headers=bearer(key))).json()["code"]
-        await forget.work()
-        await service.background_round()
-        found = (await service.backend.store.keys.find(key_id)).ban
-        assert Ban(key_id, int(service.clock.now), int(service.clock.now), 1) == found
-        service.clock.now += HOUR
-        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
-        await forget.work()
-        assert found == (await service.backend.store.keys.find(key_id)).ban
 
 
 async def test_the_usage_history_is_compacted_step_by_step_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

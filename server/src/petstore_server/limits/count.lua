@@ -47,10 +47,6 @@ end
 -- After that only the store's ban counts, so that lifting it there is enough.
 local function latest_ban(key, record, began, until_, level)
   if not record then return began, until_, level end
-  if record[3] - rules.tolerance > now then  -- the clock was set back: it must not begin once more
-    record[3] = 0
-    hold(key, record, now + rules.strike_window)
-  end
   local fresh = record[3] - rules.tolerance <= now and now < record[3] + rules.bridge
   if fresh and record[3] > began then return record[3], record[4], record[5] end
   if fresh and level == 0 then  -- lifted: a process that has not read that yet must not go on banning

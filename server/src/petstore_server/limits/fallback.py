@@ -95,13 +95,6 @@ class FallbackLimiter:
                 _log.info("redis usable again", extra={"reason": before})
         return self.fault
 
-    async def now(self) -> float | None:
-        """The time by which bans hold, in Unix seconds; None while the counters do not respond."""
-        if self.fault is None:
-            with suppress(CountersUnavailable):
-                return (await self.counters.prove())[0]
-        return None
-
     async def newest(self, name: str, number: int) -> int:
         """Share the newest timeline or time that was seen. Without the counters, it is the given one."""
         if self.fault is None:

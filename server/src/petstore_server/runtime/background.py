@@ -131,15 +131,11 @@ def background_tasks(
     settings: Settings, backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]
 ) -> list[BackgroundTask]:
     """The tasks of a process that serves requests. `confirm` is that of `watch_access`; `clock` gives Unix seconds."""
-    shared, deliveries, usage = backend.shared, backend.deliveries, backend.store.usage
 
     async def forget() -> None:
         backend.local.forget()
         await backend.store.orders.forget(clock() - KEY_LIFETIME, _MAX_FORGOTTEN)
         await backend.store.imports.forget(clock() - REJECTS_LIFETIME, _MAX_FORGOTTEN)
-        limits_now = clock() if shared is None else await shared.now()
-        if limits_now is not None:
-            await usage.end_later_bans(limits_now)
 
     claimed_up_to = 0
 
@@ -147,6 +143,7 @@ def background_tasks(
         nonlocal claimed_up_to
         claimed_up_to = await claim_some(backend.store, clock, claimed_up_to)
 
+    shared, deliveries, usage = backend.shared, backend.deliveries, backend.store.usage
     return [
         *([] if deliveries is None else [BackgroundTask("deliver webhooks", lambda: deliveries.look(clock()))]),
         *([] if shared is None else [BackgroundTask("check limits", shared.check)]),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from petstore_server.domain.audit import SERVICE, Actor, Change
-from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
+from petstore_server.domain.bans import Ban
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, Usage, UsageCounts, merge
 from petstore_server.domain.windows import Count
@@ -15,11 +15,6 @@ from petstore_server.store.engine import Part, bulk_transaction, snapshot, trans
 from petstore_server.store.statements import Execute, ExecuteMany, ExecuteRows, Query, Row, Work
 
 _SELECT_BANS = "SELECT key_id, began, until, level FROM petstore.bans"
-_END_LATER_BANS = """
-    UPDATE petstore.bans SET began = %s, until = %s
-    WHERE key_id IN (SELECT key_id FROM petstore.bans WHERE began > %s ORDER BY key_id FOR UPDATE SKIP LOCKED)
-    RETURNING key_id
-"""
 _COLUMNS = "account_id, minute_start, minute_used, day_start, day_used"
 _COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
 _TEXTS = ("operation", "used", "key_id")  # columns; all others are numbers
@@ -111,15 +106,6 @@ class UsageStore(Part):
         """The latest ban of a key; None also after it was lifted."""
         rows = await self._engine.query(f"{_SELECT_BANS} WHERE key_id = %s", (key_id,))
         return Ban(*rows[0]) if rows else None
-
-    @transaction
-    def end_later_bans(self, now: float) -> Work[None]:
-        """End for good the bans that began after `now` (Unix seconds), by a clock that was ahead.
-
-        They do not hold now (`Ban.holds`), but would once more when their time has come.
-        """
-        if (yield Query(_END_LATER_BANS, (int(now), int(now), now + CLOCK_TOLERANCE))):
-            yield ACCESS_CHANGED
 
     @transaction
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:
