@@ -16,7 +16,7 @@ from testing.stores import BY, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.usefixtures("zoo")
 ADA = "operator:ada"
-NOT_WORKING = "Lifted the ban of key_{}, which does not work all the same: it is {}."
+NOT_WORKING = "Lifted the ban of key_{}, which still does not work: it is {}."
 MISSING = "There is no key with the id ."
 
 

@@ -92,7 +92,7 @@ def entity_tags(if_match: object) -> str:
     """The value of If-Match. Raises as `query` does."""
     text = _text("if_match", if_match)
     if not _ENTITY_TAGS.fullmatch(text):
-        hint = "" if text else " An order's is empty if a proxy removes ETags from responses."
+        hint = "" if text else " It is empty if a proxy removes ETags."
         raise ConfigurationError(
             f"if_match must be the etag of an order, in its quotes, or *; None: no condition.{hint}"
         )

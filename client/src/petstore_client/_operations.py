@@ -189,7 +189,7 @@ def _changes(session: Session, wait: int, after: str | None, **more: object) -> 
 
 
 def get_one(call: Call) -> Effects[v2.Order]:
-    """The one order in the response, with its ETag; "" if it has none, which a proxy may have removed."""
+    """The one order in the response, with its ETag: without one "", or None from `place_order`."""
 
     def receive(reply: Reply) -> Effects[v2.Order]:
         order = yield from read_record(call, reply, v2.Order)

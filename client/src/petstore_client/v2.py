@@ -73,7 +73,7 @@ class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=True, dic
     def etag(self) -> str | None:
         """The ETag of a response with this order only, for `if_match`; None if it came in another way.
 
-        It is empty, which `if_match` refuses, if a proxy has removed it.
+        It is empty if a proxy has removed it; `if_match` refuses that.
 
         `get_order` and the calls that change one order return orders with it; lists, changes, `place_order` and
         batches do not. It is not a field: equal orders may differ in it.

@@ -62,7 +62,7 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
             data = {"orders": orders, "more": more, "next": store.token_of(place)}
             place = place if more else (*place[:2], LAST_ID)  # what changed at the same time was in the message
         else:
-            if each.webhook.failing_since is not None:  # what has failed needs not be sent any more
+            if each.webhook.failing_since is not None:  # what has failed need not be sent any more
                 each.failures, each.next_at, each.webhook = 0, 0.0, replace(each.webhook, failing_since=None)
             break
         history, body = store.history, _body(kind, at, data)

@@ -271,14 +271,14 @@ class Visit:
     async def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms, and the session has not ended.
 
-        It may have ended since the request began, if the form took long to arrive; the page's time begins then.
+        That is looked up again if the form took longer than PAGE_SECONDS to arrive; the page's time begins then.
         """
         arrived = asyncio.get_running_loop().time()
         if arrived > self._ends:
             self._ends, self.now = arrived + PAGE_SECONDS, self.sources.clock()
             if self.session and await self.sources.find_session(self.token, self.now) is None:
                 self.operator = ""
-                text = "Nothing was changed. Sign in again, and repeat it."
+                text = "Nothing was changed. Sign in again, and repeat the action."
                 raise RefusedRequest(401, "Your session has ended", text)
         if not security.is_form_token(given, self.token):
             raise RefusedRequest(

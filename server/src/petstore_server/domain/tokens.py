@@ -64,7 +64,7 @@ def position_after(token: str, clock: ChangeClock, owner: int | None = None) -> 
     if content is None or content[0] != _TOKEN_VERSION:
         raise InvalidToken
     _, history, at, order_id = _TOKEN.unpack(content)
-    if not 0 <= at < _END_OF_TIMES:  # not one of the service; a webhook's `orders.reset` may name the time
+    if not 0 <= at < _END_OF_TIMES:  # the service writes none, and no `orders.reset` could name the time
         raise InvalidToken
     if history != _history(clock.epoch, owner) or (owner is None and at > clock.at):
         raise ChangesReset

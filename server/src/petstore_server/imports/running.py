@@ -268,7 +268,7 @@ class FileImport(Generic[T]):
     async def _import(self, records: list[T], store: Store, run: dict[str, Any]) -> list[ImportOutcome]:
         dry, options = self._dry, self.options
         run["missing"] = missing = self.schema.missing
-        if dry or "quantity" in missing:  # which warnings are about
+        if dry or "quantity" in missing:  # for warnings of quantities
             records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
         if dry:
             await dry.copy(records, run["actor"])

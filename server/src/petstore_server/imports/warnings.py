@@ -35,7 +35,7 @@ class Warnings:
             created = [each is ImportOutcome.CREATED for each in outcomes]
             owners = list(compress(map(attrgetter("account"), orders), created))
             self._without_owner += owners.count(None)
-        quantities = {*map(attrgetter("quantity"), orders)} - {None}  # which is one that the file does not have
+        quantities = {*map(attrgetter("quantity"), orders)} - {None}  # of rows without one
         if min(quantities, default=1) >= 1:
             return
         low = [at for at, order in enumerate(orders) if order.quantity is not None and order.quantity < 1]

@@ -39,7 +39,7 @@ _UPDATE_ACCOUNT = """
     WHERE id = %s
 """
 
-# As if each was paused and resumed: the time of the suspension is none of failures.
+# As if each had been paused and resumed: a suspension does not count as time of failing.
 _RESUME_WEBHOOKS = """
     UPDATE petstore.webhooks SET next_at = 0, failures = 0, failing_since = NULL
     WHERE account_id = %s AND state = 'active'

@@ -91,7 +91,7 @@ class OrderImport:
         own = (yield from self._written_before(rows)) if by_reference else ()
         existing = {row[2]: read_order(*row[:5]) for row in rows}
         orders = self._completed(orders, existing, rows)
-        if unassigned:  # a new order may be that of another row, by the owner and the reference that it keeps
+        if unassigned:  # rows may name one new order, by the owner and reference just completed
             orders = yield from self._with_new_ids(orders, sorted(unassigned))
             orders = self._completed(orders, existing, rows)
         owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))

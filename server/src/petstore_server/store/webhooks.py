@@ -52,8 +52,8 @@ _FREE = f"NOT (leased_until > {NOW} AND leased_until <= {NOW} + {LEASE_SECONDS})
 # Likewise, where the clock was set back since the last attempt.
 _NO_PAUSE = f"NOT (next_at > %s AND next_at <= %s + {MAX_PAUSE})"
 _WORKS = f"state = '{WebhookState.ACTIVE}' AND suspended_at IS NULL"
-# What an account sees may have changed after the position, or the position is of another history (`history_of`); or one
-# that was set after a failure has nothing after it, which ends the failure.
+# What an account sees may have changed after the position; or the position is of another history (`history_of`); or the
+# webhook is failing: with nothing left to deliver, that ends.
 _DUE = f"""
     SELECT id, account_id, owner, failures,
         CASE WHEN position_history = history THEN position_at END, position_id, statuses, last, history,

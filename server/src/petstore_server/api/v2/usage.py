@@ -40,7 +40,7 @@ class _Handlers:
     async def get_usage(self, call: Call) -> Response:
         """The account's windows and history, both with this request, and the key. Raises InvalidParameter.
 
-        It is now when the request was counted: by the clock of Redis, not by that of this host.
+        Now is when the request was counted: with Redis, by its clock, not by that of this host.
         """
         values = GET_USAGE.read(call.request.query)
         principal, by = call.caller, values["granularity"]

@@ -269,7 +269,7 @@ async def close(visit: Visit) -> Response:
 
 
 def _already(visit: Visit, account: Account) -> Response:
-    """Say that the account is suspended or closed, but not by this form."""
+    """Say that the account was suspended or closed before."""
     line = f"Nothing was changed: {account.name} was {account.state} already."
     return visit.redirect_with_notice(account_path(account.name), line, kind="warn")
 

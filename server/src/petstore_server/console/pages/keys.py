@@ -132,7 +132,7 @@ def _lifted(visit: Visit, key: ApiKey) -> str:
     """What to say of a key whose ban was lifted: it may have ended meanwhile, or its account may be suspended."""
     if (state := key.state(visit.now)) in VALID:
         return f"Lifted the ban of {key.id}; it works again within a second."
-    return f"Lifted the ban of {key.id}, which does not work all the same: it is {state}."
+    return f"Lifted the ban of {key.id}, which still does not work: it is {state}."
 
 
 async def _key(visit: Visit) -> ApiKey:

@@ -71,7 +71,7 @@ class PostgresEngine:
         return await self._pool.use(lambda connection: connection.transaction(done()), options)
 
     def _unless_damaged(self, work: Callable[[], Work[Result]]) -> Work[Result]:
-        """Do one of many transactions perhaps, in a process that does not watch for damage that others have seen."""
+        """Do the work unless damage is saved, which a process that imports does not watch for."""
         [(saved,)] = yield Query(_DAMAGE)
         self.damage.require_none(saved)
         return (yield from work())
