@@ -22,7 +22,7 @@ _DURATION = re.compile(r"([1-9]\d*)([smhdw])", re.ASCII)
 _DURATION_SECONDS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _NO_SUCH_TIME = "is not a date and time that exists; check the date, the time and the offset"
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
-_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z
+_FIRST, LAST_SECOND = -62_135_596_800, 253_402_300_799  # 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z
 
 
 def canonical_timestamp(text: str) -> str:
@@ -89,7 +89,7 @@ def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | N
     """
     if seconds is None or math.isnan(seconds):
         return None
-    bounded = min(max(seconds, _FIRST), _LAST)
+    bounded = min(max(seconds, _FIRST), LAST_SECOND)
     shown = datetime.fromtimestamp(bounded if microseconds else math.floor(bounded), UTC)
     if shown.timestamp() > bounded:  # it was rounded up: what is read since then would not include it
         shown -= timedelta(microseconds=1)

@@ -12,6 +12,7 @@ from struct import Struct
 from petstore_server.domain.errors import ChangesReset, InvalidCursor, InvalidToken
 from petstore_server.domain.lists import ChangeClock, Position
 from petstore_server.domain.orders import INT64_MIN
+from petstore_server.domain.timestamps import LAST_SECOND
 
 FIRST = Position(0, INT64_MIN)
 """The position before every change."""
@@ -19,7 +20,6 @@ FIRST = Position(0, INT64_MIN)
 _SIZE = 30
 _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # no padding, and one text for each content
 _CURSOR_VERSION, _CURSOR = 1, Struct(">B?qq")  # version, whether there is a sort value, the value or 0, id
-_END_OF_TIMES = 253_402_300_800 * 1_000_000  # the year 10,000: timestamps end before it
 _TOKEN_VERSION, _TOKEN = 2, Struct(">B8sqq")  # version, history, time of the change, id
 
 
@@ -64,7 +64,7 @@ def position_after(token: str, clock: ChangeClock, owner: int | None = None) -> 
     if content is None or content[0] != _TOKEN_VERSION:
         raise InvalidToken
     _, history, at, order_id = _TOKEN.unpack(content)
-    if not 0 <= at < _END_OF_TIMES:  # the service writes none, and no `orders.reset` could name the time
+    if not 0 <= at < (LAST_SECOND + 1) * 1_000_000:  # the service writes none; no `orders.reset` could name them
         raise InvalidToken
     if history != _history(clock.epoch, owner) or (owner is None and at > clock.at):
         raise ChangesReset

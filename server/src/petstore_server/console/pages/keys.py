@@ -103,10 +103,11 @@ async def lift_bans(visit: Visit) -> Response:
         try:
             key = await visit.store.keys.change(key_id, transitions.unban(visit.now), visit.actor)
             lifted += 1
-            if key.state(visit.now) in VALID:
+            line, kind = _lifted(visit, key)
+            if kind == "ok":
                 working += 1
             else:
-                problems.append(_lifted(visit, key))
+                problems.append(line)
         except (NotFound, Conflict, StatementFailed) as error:
             problems.append(error.message)
         except ServiceUnavailable as error:
@@ -124,15 +125,15 @@ async def lift_bans(visit: Visit) -> Response:
 async def lift_ban(visit: Visit) -> Response:
     await visit.form()
     key = await visit.store.keys.change(visit.path["key"], transitions.unban(visit.now), visit.actor)
-    kind = "ok" if key.state(visit.now) in VALID else "warn"
-    return visit.redirect_with_notice(account_path(key.account), _lifted(visit, key), kind=kind)
+    line, kind = _lifted(visit, key)
+    return visit.redirect_with_notice(account_path(key.account), line, kind=kind)
 
 
-def _lifted(visit: Visit, key: ApiKey) -> str:
-    """What to say of a key whose ban was lifted: it may have ended meanwhile, or its account may be suspended."""
+def _lifted(visit: Visit, key: ApiKey) -> tuple[str, str]:
+    """The notice for a key whose ban was lifted, and its kind: the key may have ended, or its account be suspended."""
     if (state := key.state(visit.now)) in VALID:
-        return f"Lifted the ban of {key.id}; it works again within a second."
-    return f"Lifted the ban of {key.id}, which still does not work: it is {state}."
+        return f"Lifted the ban of {key.id}; it works again within a second.", "ok"
+    return f"Lifted the ban of {key.id}, which still does not work: it is {state}.", "warn"
 
 
 async def _key(visit: Visit) -> ApiKey:
