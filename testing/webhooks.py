@@ -22,7 +22,7 @@ from petstore_server.store.webhooks import LEASE_SECONDS
 from petstore_server.webhooks import addresses as addresses_module
 from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.delivery import Deliveries
-from petstore_server.webhooks.sending import Sender
+from petstore_server.webhooks.sending import ATTEMPT_SECONDS, Sender
 from testing.clock import Clock
 from testing.nginx_front import make_certificate
 from testing.stores import BY
@@ -64,6 +64,19 @@ async def hang(_: Received, writer: asyncio.StreamWriter) -> None:
     """Does nothing until the sender ends the connection."""
     with suppress(OSError):
         await writer.wait_closed()
+
+
+async def hang_too_long(received: Received, writer: asyncio.StreamWriter) -> None:
+    """Does nothing until the sender, which has read everything that was written, finds that its time is over.
+
+    The clock of the event loop jumps, so this takes no longer on a busy machine.
+    """
+    loop = asyncio.get_running_loop()
+    for _ in range(10):  # a single sleep may end late, and together with the sender's time
+        await asyncio.sleep(0.01)
+    now = loop.time
+    loop.time = lambda: now() + ATTEMPT_SECONDS  # type: ignore[method-assign]
+    await hang(received, writer)
 
 
 async def reset(_: Received, writer: asyncio.StreamWriter) -> None:

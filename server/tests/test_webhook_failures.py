@@ -12,7 +12,7 @@ import pytest
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.webhooks import RETRY_SECONDS, STOPPED_AFTER, Attempt, Webhook, WebhookState
 from petstore_server.store import Store
-from petstore_server.webhooks import delivery, sending
+from petstore_server.webhooks import delivery
 from testing.clock import START
 from testing.stores import BY, log
 from testing.subprocesses import PATIENCE, free_port
@@ -25,6 +25,7 @@ from testing.webhooks import (
     endless,
     failure,
     hang,
+    hang_too_long,
     head,
     reply,
     reset,
@@ -53,9 +54,9 @@ HANGS = "no response within"
 LONG = "no response: the response has more than 65536 bytes"
 ENDED = "no response: the connection ended, or the response is not HTTP"
 CASES = {
-    "hangs before its response": Case(hang, None, HANGS),
-    "hangs in the header of its response": Case(write(b"HTTP/1.1 200 OK\r\nDate: ", then=hang), None, HANGS),
-    "hangs in the body of a 2xx": Case(write(CHUNKED, then=hang), 200, "thank", None),
+    "hangs before its response": Case(hang_too_long, None, HANGS),
+    "hangs in the header of its response": Case(write(b"HTTP/1.1 200 OK\r\nDate: ", then=hang_too_long), None, HANGS),
+    "hangs in the body of a 2xx": Case(write(CHUNKED, then=hang_too_long), 200, "thank", None),
     "resets the connection before its response": Case(reset, None, "no response"),
     "resets the connection in the body of a 2xx": Case(write(CHUNKED, then=reset), 200, "thank", None),
     "responds with a redirect": Case(reply(307, "Location: /other", body=b"moved"), 307, "moved"),
@@ -92,12 +93,8 @@ async def attempted(one: Delivering, webhook: Webhook) -> tuple[Webhook, Attempt
 
 
 @pytest.mark.parametrize("row", CASES)
-async def test_a_message_is_repeated_until_its_receiver_responds_with_2xx(
-    row: str, one: Delivering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_is_repeated_until_its_receiver_responds_with_2xx(row: str, one: Delivering) -> None:
     behaviour, status, excerpt, pause = CASES[row]
-    if "hangs" in row:
-        monkeypatch.setattr(sending, "ATTEMPT_SECONDS", 0.3)
     async with Receiver(reply(204), behaviour) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
         await one.round()
