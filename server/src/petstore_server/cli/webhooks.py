@@ -53,7 +53,7 @@ webhooks = Noun("webhooks", "$ petstore webhooks create acme https://shop.exampl
 def list_webhooks(account: str | None) -> None:
     """List the webhooks of ACCOUNT, or of all accounts, oldest first.
 
-    The lag is the age of the oldest undelivered change. URLs are shown without their queries.
+    The lag is the age of the oldest undelivered change. The table shows URLs without their queries; JSON has them.
 
     $ petstore webhooks list acme
     """

@@ -210,8 +210,8 @@ async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
     try:
         async with asyncio.timeout(seconds):
             driver = await _connect_to_a_host(url)
-            await driver.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of a migration and a copy
             try:
+                await driver.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)  # of a migration and a copy
                 await timelines.verify(driver)
             except faults.CONNECTION_ENDED:
                 return driver  # its user finds out, and takes another one
