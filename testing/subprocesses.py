@@ -185,7 +185,8 @@ def waits_for_stdin(pid: int) -> bool:
 
 def waits_to_read(pid: int, file: Path) -> bool:
     """Whether a thread of the process reads the file, such as a pipe, in which there is nothing yet."""
-    opened = [each for each in Path(f"/proc/{pid}/fd").iterdir() if str(each.readlink()) == str(file)]
+    # Unlike `Path.readlink`, this raises nothing for a file that was closed meanwhile.
+    opened = [each for each in Path(f"/proc/{pid}/fd").iterdir() if os.path.realpath(each) == str(file)]
     return any(_waits_in(pid, {"0", "63"}, int(each.name)) for each in opened)
 
 
