@@ -27,15 +27,17 @@ NAMES = {
 
 
 class Machine:
-    """A directory in place of `/`, in which the page's commands write."""
+    """A directory in place of `/`, in which the page's commands write, with the domains of production and staging."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, domain: str = "api.example.com", staging: str = "staging-api.example.com") -> None:
         self.root = root
+        self.domains = f"DOMAIN={domain} STAGING={staging}"
         for folder in ("etc/sysusers.d", "etc/systemd/system", "etc/nginx/conf.d", "usr/local/bin", "var/lib", "bin"):
             (root / folder).mkdir(parents=True)
         (root / "etc/petstore").mkdir()
         (root / "etc/petstore/petstore.env").write_text("PETSTORE_BASE_URL=https://api.example.com/v1\n")
-        shutil.copy(ROOT / "deploy/nginx/petstore.conf", root / "etc/nginx/conf.d/petstore.conf")
+        shipped = (ROOT / "deploy/nginx/petstore.conf").read_text()
+        (root / "etc/nginx/conf.d/petstore.conf").write_text(shipped.replace("api.example.com", domain))
         for name in ("systemctl", "systemd-sysusers", "certbot", "nginx"):
             (root / "bin" / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/called\n')
             (root / "bin" / name).chmod(0o755)
@@ -49,12 +51,13 @@ class Machine:
         for path in ("/etc/", "/var/", "/usr/local/bin/"):
             script = script.replace(f" {path}", f" {self.root}{path}")
         for there, here in (
+            ("DOMAIN=api.example.com STAGING=staging-api.example.com", self.domains),
             ("/usr/local/src/petstore", str(ROOT)),
             (" -o petstore-staging", ""),
             (" -g petstore-staging", ""),
         ):
             script = script.replace(there, here)
-        script = f"DOMAIN=api.example.com STAGING=staging-api.example.com\ncd {ROOT}\n{script}\n{then}"
+        script = f"{self.domains}\ncd {ROOT}\n{script}\n{then}"
         path = f"{self.root}/bin:{self.root}/usr/local/bin:{os.environ['PATH']}"
         command = ["bash", "-euo", "pipefail", "-c", script]
         done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True)
@@ -111,6 +114,15 @@ def test_the_files_of_staging_name_nothing_of_production(machine: Machine) -> No
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], capture_output=True, text=True)
         complaints = [line for line in done.stderr.splitlines() if "staging" in line and "not executable" not in line]
         assert [] == [line for line in complaints if "User" not in line and "No such file" not in line]
+
+
+def test_domains_that_contain_the_name_of_the_service_stay_as_they_are(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "machine", "api.petstore.example", "staging.petstore.example")
+    machine.run("proxy")
+    text = machine.text("etc/nginx/conf.d/petstore-staging.conf")
+    assert "server_name staging.petstore.example;" in text
+    assert "petstore_staging.example" not in text
+    assert "api.petstore.example" not in text
 
 
 def test_both_serve_behind_one_proxy_each_with_its_own_keys_and_orders(machine: Machine, tmp_path: Path) -> None:
