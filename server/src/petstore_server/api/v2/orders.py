@@ -22,6 +22,7 @@ from petstore_server.store import Store
 
 _PATH = "/v2/store/orders"
 _KEPT = 256  # listings in memory, each with a query of up to 8 KB
+_NOT_IN_A_URI = re.compile(rb'[][<>"\\^`{|}]|%(?![0-9A-Fa-f]{2})')
 _LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  # as in every Link
 
 
@@ -140,7 +141,7 @@ def _listing(query: bytes, owner: int | None) -> Listing:
     kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
     # What cannot be in a URI, but may come in a request, is encoded for the header Link: a > would end it (RFC 8288).
     # So Link may have three times the bytes of the query; deploy/nginx accepts that.
-    kept = [re.sub(rb'[<>"\\^`{|}]', lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
+    kept = [_NOT_IN_A_URI.sub(lambda found: b"%%%02X" % ord(found[0]), pair) for pair in kept]
     following = b"orders?" + b"&".join([*kept, b"cursor="])
     sort = values["sort"]
     return Listing(filters, sort, values["limit"], values["cursor"], query_digest(filters, sort), following)
