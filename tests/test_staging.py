@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from testing.documents import ROOT, block
+from testing.documents import ROOT, block, install_page
 from testing.nginx_front import Configuration, front, rendered
 from testing.process import PETSTORE, new_key, put_orders, serving
 from testing.subprocesses import free_port
@@ -114,6 +114,24 @@ def test_the_files_of_staging_name_nothing_of_production(machine: Machine) -> No
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], capture_output=True, text=True)
         complaints = [line for line in done.stderr.splitlines() if "staging" in line and "not executable" not in line]
         assert [] == [line for line in complaints if "User" not in line and "No such file" not in line]
+
+
+def test_the_removal_of_production_leaves_staging(machine: Machine) -> None:
+    machine.run("files")
+    machine.run("proxy")
+    kept = {path for path in machine.root.rglob("*") if "petstore-staging" in path.name}
+    units = [*(ROOT / "deploy/systemd").glob("*.s*"), *(ROOT / "deploy/systemd").glob("*.timer")]
+    for unit in units:
+        shutil.copy(unit, machine.root / "etc/systemd/system")
+    removal = install_page().steps[-1].replace("\\\n", "")
+    commands = [line.split() for line in removal.splitlines() if line.startswith("rm ")]
+    paths = [path for _, _, *paths in commands for path in paths]
+    assert paths
+    for path in paths:  # in this directory only
+        for found in machine.root.glob(path.removeprefix("/")):
+            shutil.rmtree(found) if found.is_dir() else found.unlink()
+    left = [path for path in machine.root.rglob("*") if path.name.startswith("petstore") and path.is_file()]
+    assert {path for path in kept if path.is_file()} == set(left)
 
 
 def test_domains_that_contain_the_name_of_the_service_stay_as_they_are(tmp_path: Path) -> None:
