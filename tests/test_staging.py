@@ -104,7 +104,9 @@ def test_the_files_of_staging_name_nothing_of_production(machine: Machine) -> No
     for line in ("User=petstore-staging", "StateDirectory=petstore-staging", "Service=petstore-staging.service"):
         assert line in assignments
     assert "ExecStart=/opt/petstore-staging/bin/petstore serve" in assignments
-    assert ["ListenStream=127.0.0.1:8090", "ListenStream=127.0.0.1:8091"] == [
+    ports = [machine.settings()[name] for name in ("PETSTORE_PORT", "PETSTORE_ADMIN_PORT")]
+    assert ["8090", "8091"] == ports
+    assert [f"ListenStream=127.0.0.1:{port}" for port in ports] == [
         line for line in assignments if line.startswith("ListenStream")
     ]
     rest = "\n".join(assignments).replace("petstore-staging", "").replace("/bin/petstore ", "")
