@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import shutil
 import threading
 import time
 from contextlib import closing, nullcontext
@@ -78,6 +79,35 @@ async def test_a_backup_is_one_sound_file_with_everything_and_a_store_as_any_oth
     assert [] == check(target)
     assert await listed(target) == await listed(store)
     assert b"\x02\x02" == target.read_bytes()[18:20]
+
+
+async def test_no_store_gets_or_removes_the_log_of_one_that_was_moved(tmp_path: Path) -> None:
+    path, copy, kept = await filled(tmp_path / "store.db", 300), tmp_path / "copy.db", tmp_path / "store.db-wal"
+    backup(path, copy)
+    expected = copy.read_bytes()
+    with opened_file(path) as lost:
+        lost.execute("UPDATE orders SET status = 'cancelled' WHERE id = 3")
+        path.rename(tmp_path / "moved.db")
+        refused = rf"{kept} is the log of another file, which was there before"
+        for make in (lambda: migrate(path), lambda: restore(path, copy, BY)):
+            with pytest.raises(StoreUnusable, match=refused):
+                make()
+        shutil.copy(copy, path)
+        for use in (
+            lambda: migrate(path),
+            lambda: check(path),
+            lambda: backup(path, tmp_path / "new.db"),
+            lambda: restore(path, copy, BY),
+            lambda: restore(tmp_path / "restored.db", path, BY),
+            lambda: locked(path, shared=False),
+        ):
+            with pytest.raises(StoreUnusable, match=refused):
+                use()
+        assert expected == path.read_bytes()
+        kept.rename(tmp_path / "moved.db-wal")
+    assert [] == check(path)
+    async with opened(path) as store, opened(tmp_path / "moved.db") as moved:
+        assert (set(), {3}) == (await cancelled_in(store), await cancelled_in(moved))
 
 
 async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def _problems(connection: apsw.Connection, path: Path, *, older: bool) -> Iterat
 
 
 def _require_store(path: Path) -> None:
+    opening.require_own_log(path)
     with closing(connect_reader(path)) as connection:
         if opening.schema_version(connection, path) == 0:
             raise StoreUnusable(f"There is no store in {path}.")

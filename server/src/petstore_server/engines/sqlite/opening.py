@@ -6,7 +6,7 @@ import os
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -29,12 +29,13 @@ _SET_FILE = """
     UPDATE store SET epoch = iif(file = '', epoch, lower(hex(randomblob(16)))), file = ?1 WHERE file <> ?1
 """
 _LINKED = "Correct PETSTORE_DATABASE_URL: name a file in a directory that only the service can change."
+_MODES, _WITHOUT_LOG = slice(18, 20), b"\1\1"  # in the header of a file: it has no log, as each backup
 _EMPTY = "Unless a program is creating it now, the file was truncated."
 _PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
-# Descriptors that held a lock, by device and inode; kept open, because closing any descriptor of a file releases
-# SQLite's own locks on it in the whole process. Linux keeps flock apart from those locks.
+# Descriptors that held a lock or read a header, by device and inode; kept open, because closing any descriptor of a
+# file releases SQLite's own locks on it in the whole process. Linux keeps flock apart from those locks.
 kept_descriptors: dict[tuple[int, int], list[int]] = defaultdict(list)
 
 
@@ -127,6 +128,29 @@ def require_place(path: Path, *, file_too: bool) -> None:
         )
     if path.exists() and not path.is_file():
         raise StoreUnusable(f"{path} is not a file.", "Correct PETSTORE_DATABASE_URL.")
+    require_own_log(path)
+
+
+def require_own_log(path: Path) -> None:
+    """Raise StoreUnusable for a backup, or no file, where the log of a file is that was there before.
+
+    SQLite would write that log into the backup, which damages it, or remove it, and with it the last changes of a store
+    that was moved. A store says that it has a log before it is there.
+    """
+    with suppress(OSError):  # there is no log, or connecting says why the file cannot be read
+        if Path(f"{path}-wal").stat().st_size and (not path.exists() or _header(path)[_MODES] == _WITHOUT_LOG):
+            raise StoreUnusable(
+                f"{path}-wal is the log of another file, which was there before {path.name}.",
+                "Move it away, or put that file back.",
+            )
+
+
+def _header(path: Path) -> bytes:
+    descriptor = _opened(path)
+    try:
+        return os.pread(descriptor, _MODES.stop, 0)
+    finally:
+        _keep(descriptor)
 
 
 def schema_version(connection: apsw.Connection, path: Path) -> int:
@@ -231,9 +255,7 @@ def is_served(path: Path, *, shared: bool) -> bool:
 def _acquired(path: Path, *, shared: bool) -> int | None:
     """A descriptor that holds the lock of the file with this name; None if another one excludes it. Raises OSError."""
     while True:
-        status = path.stat()
-        descriptors = kept_descriptors[status.st_dev, status.st_ino]
-        descriptor = descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _opened(path)
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -246,5 +268,16 @@ def _acquired(path: Path, *, shared: bool) -> int | None:
 
 def _release(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
+    _keep(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of the file, to be passed to `_keep`. Raises OSError."""
+    status = path.stat()
+    descriptors = kept_descriptors[status.st_dev, status.st_ino]
+    return descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _keep(descriptor: int) -> None:
     status = os.fstat(descriptor)
     kept_descriptors[status.st_dev, status.st_ino].append(descriptor)
