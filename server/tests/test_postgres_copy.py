@@ -16,6 +16,7 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.engines import copy
 from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import execute
@@ -40,6 +41,12 @@ async def fill(path: Path) -> None:
         for start in range(0, len(orders), 4_000):
             await store.orders.import_batch(orders[start : start + 4_000], "import:2", BY)
         await store.orders.change(5, CANCEL, BY)
+    backup(path, path.with_name("backup.db"))
+    async with opened(path) as store:
+        await add_key(store, "removed", "removed")
+    restore(path, path.with_name("backup.db"), BY)
+    async with opened(path):  # as the command does, which notes the file
+        pass
 
 
 async def content(store: Store) -> list[Any]:
@@ -62,7 +69,8 @@ async def compare_and_use(source: Path, stores: Stores) -> None:
         before = await content(one)
         assert before == await content(other)
         assert await one.orders.find(5) == await other.orders.find(5)
-        await add_key(other, "d", "new")  # the numbers go on after those that were copied
+        await add_key(other, "d", "new")  # the numbers go on after those that were copied, and a restore removed
+        assert {1: "zoo", 2: "shop", 4: "new"} == await other.accounts.names(range(9))
         await other.orders.change(6, CANCEL, BY)
         entries = await log(other)
         assert len(before[-2]) + 4 == len(entries)

@@ -266,6 +266,19 @@ async def test_a_restore_makes_a_store_where_none_or_a_part_of_one_is(tmp_path: 
         assert await listed(tmp_path / name) == await listed(path)
 
 
+async def test_no_account_gets_the_identifier_of_one_that_a_restore_removed(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db")
+    backup(path, tmp_path / "copy.db")
+    async with opened(path) as store:
+        await add_key(store, "one", "known")
+        removed = await store.accounts.find("known")
+    for _ in range(2):  # the second time, the store lacks it already
+        restore(path, tmp_path / "copy.db", BY)
+    async with opened(path) as store:
+        await add_key(store, "two", "new")
+        assert removed.id + 1 == (await store.accounts.find("new")).id
+
+
 @pytest.mark.parametrize(("damaged", "served"), [(CONTENT, False), (HEADER, True), (None, True)])
 async def test_a_restore_replaces_a_store_that_cannot_be_opened(
     tmp_path: Path, damaged: slice | None, served: bool

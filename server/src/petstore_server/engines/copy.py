@@ -13,6 +13,7 @@ from petstore_server.engines import postgres, sqlite
 from petstore_server.engines.postgres.connections import Driver
 from petstore_server.engines.postgres.opening import connected
 from petstore_server.engines.postgres.options import SET_FOR_COPY
+from petstore_server.engines.sqlite import dialect as sqlite_dialect
 from petstore_server.engines.sqlite.connections import connect_writer, transaction
 from petstore_server.engines.sqlite.opening import SCHEMA, schema_version, unusable_on_error
 from petstore_server.store.audit import record
@@ -81,7 +82,9 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
             advance(done)
         if not await is_equal(driver, table, columns, _rows(source, table, columns)):
             raise StoreUnusable(f"The copy differs from the source in its {table}.")
-    for name, column in (("accounts", "id"), ("keys", "number"), ("audit", "id"), ("import_batches", "id")):
+    [(account,)] = source.execute(f"SELECT {sqlite_dialect.new_account}")
+    await driver.execute("SELECT setval(pg_get_serial_sequence('petstore.accounts', 'id'), %s, false)", (account,))
+    for name, column in (("keys", "number"), ("audit", "id"), ("import_batches", "id")):
         await driver.execute(
             f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"
             f" FROM petstore.{name} HAVING max({column}) > 0"

@@ -28,8 +28,8 @@ _ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_a
 _SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"
 _FIND_ACCOUNT = f"{_SELECT_ACCOUNT} WHERE name = %s"
 _INSERT_ACCOUNT = f"""
-    INSERT INTO petstore.accounts (name, plan, per_minute, per_day, created_at, contact, note, orders)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+    INSERT INTO petstore.accounts (id, name, plan, per_minute, per_day, created_at, contact, note, orders)
+    VALUES ({{new}}, %s, %s, %s, %s, %s, %s, %s, %s)
     ON CONFLICT (name) DO NOTHING RETURNING {_ACCOUNT_COLUMNS}
 """
 _UPDATE_ACCOUNT = """
@@ -122,7 +122,8 @@ class Accounts(Part):
         orders: VisibleOrders = VisibleOrders.ALL,
     ) -> Work[Account]:
         """Store an account and return it. Raises AccountExists."""
-        inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note, str(orders)))
+        sql = _INSERT_ACCOUNT.format(new=self._engine.dialect.new_account)
+        inserted = yield Query(sql, (name, str(plan), *limits, actor.at, contact, note, str(orders)))
         account = _account(one(inserted, AccountExists, name))
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
         yield record(actor, "account.create", f"account:{name}", Change(None, created))

@@ -106,6 +106,9 @@ class Dialect(Protocol):
     covering: bool
     """Whether the indexes of orders also have most other columns that lists filter and sort by."""
 
+    new_account: str
+    """The identifier of a new account in SQL: none that another one had, not even one that a restore has removed."""
+
     probe: str
     """Statements that fail where every change would fail, for a lock or a privilege. They change nothing."""
 

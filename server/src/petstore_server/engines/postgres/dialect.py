@@ -21,6 +21,7 @@ history = """
 """
 connections = "(SELECT sum(numbackends) FROM pg_stat_database), current_setting('max_connections')::bigint"
 covering = False  # PostgreSQL reads the orders that have changed since the last VACUUM all the same
+new_account = "DEFAULT"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 _LOCK = """
     SELECT record, status, id, reference, account_id, updated_at, created_at, placed

@@ -34,7 +34,7 @@ _MAX_USUAL = MAX_ASSIGNED_ID - (1 << 32)
 # What a restore does not take back: the identity, the last backup (a backup contains no record of itself, because that
 # is made when it is complete), and identifiers that were assigned. Clients may still know an order that the backup
 # lacks: a new one with its identifier would be taken for it. Of the largest identifiers few are left for new orders, so
-# a restore gives these back.
+# a restore gives these back. That of the last account is in the record of the restore, for `dialect.new_account`.
 _CARRY_OVER = f"""
     UPDATE store SET identity = previous.identity,
         backed_up_at = nullif(max(coalesce(store.backed_up_at, 0), coalesce(previous.backed_up_at, 0)), 0)
@@ -44,6 +44,15 @@ _CARRY_OVER = f"""
         SELECT max(id) AS id FROM previous.orders WHERE id <= {_MAX_USUAL}
         UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_MAX_USUAL} ORDER BY id DESC LIMIT 1
     ) AS previous;
+    UPDATE audit SET "after" = json_set("after", '$.lastAccount', previous.id)
+    FROM (
+        SELECT max(id) AS id FROM (
+            SELECT max(id) AS id FROM previous.accounts
+            UNION ALL SELECT max("after" ->> 'lastAccount') FROM previous.audit
+                WHERE action = 'store.restore' AND substr(action, 1, 6) <> 'order.'
+        )
+    ) AS previous
+    WHERE audit.id = (SELECT max(id) FROM audit) AND previous.id > (SELECT coalesce(max(id), 0) FROM accounts);
 """
 _NEW_HISTORY = """
     UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8))), file = '',
