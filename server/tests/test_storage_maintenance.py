@@ -18,6 +18,7 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.placements import Placement
 from petstore_server.engines.sqlite import connections, migrate
 from petstore_server.engines.sqlite import maintenance as sqlite_maintenance
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
@@ -277,6 +278,21 @@ async def test_no_account_gets_the_identifier_of_one_that_a_restore_removed(tmp_
     async with opened(path) as store:
         await add_key(store, "two", "new")
         assert removed.id + 1 == (await store.accounts.find("new")).id
+
+
+async def test_an_order_that_is_placed_for_an_account_which_a_restore_has_removed_is_the_shops(tmp_path: Path) -> None:
+    """As a server does until it notices the restore: an import can then name another owner."""
+    path = await filled(tmp_path / "store.db")
+    backup(path, tmp_path / "copy.db")
+    async with opened(path) as store:
+        await add_key(store)
+        removed = await store.accounts.find("zoo")
+        restore(path, tmp_path / "copy.db", BY)
+        placed = await store.orders.place(Placement(removed.id, "key", 7, 1, None, "PO-7"), BY)
+        await add_key(store, "new", "new")
+        order = Order(placed.order_id, 7, 1, reference="PO-7", account="new")
+        await store.orders.import_batch([order], "import:1", BY, replace_placed=True)
+        assert "new" == (await store.orders.find(placed.order_id)).account
 
 
 @pytest.mark.parametrize(("damaged", "served"), [(CONTENT, False), (HEADER, True), (None, True)])

@@ -221,7 +221,7 @@ def _set_owners() -> None:
     if number:
         comment(f"Owners set: {plural(number, 'order')} that version 1.0.0 placed.")
     if left:
-        comment(f"Without an owner: {plural(left, 'order')} that version 1.0.0 placed. {_NAME_OWNERS}")
+        comment(f"Without an owner: {plural(left, 'placed order')}. {_NAME_OWNERS}")
 
 
 def _older_backups(file: Path, target: Path) -> list[Path]:

@@ -68,6 +68,8 @@ _INSERT = """
         placed, imported)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11, ?12)
 """
+# A restore may just have removed the account.
+_INSERT_PLACED = _INSERT.replace("?8", "(SELECT id FROM accounts WHERE id = ?8)")
 _USED_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
     FROM json_each(?) AS wanted
@@ -161,7 +163,7 @@ def place_orders(rows: Sequence[Row], first: int, now: float) -> Work[list[tuple
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
         audit.append((placed_at, actor, PLACE, f"order:{order_id}", None, after))
-    yield ExecuteMany(_INSERT, orders)
+    yield ExecuteMany(_INSERT_PLACED, orders)
     yield ExecuteMany(_REMEMBER, keys)
     yield ExecuteMany(INSERT_ENTRY, audit)
     return [(order[0], at) for order in orders]
