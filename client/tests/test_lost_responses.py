@@ -357,6 +357,24 @@ def test_ctrl_c_at_any_line_says_that_an_order_may_have_changed(name: str) -> No
     assert not [note for note in notes if "may have been applied" not in note]
 
 
+class Interrupted(FakeClock):
+    """A clock at which Ctrl-C ends each wait."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fault", [RateLimited(5), Unreachable(), Dropped()], ids=repr)
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "place"])
+def test_ctrl_c_in_a_wait_says_that_an_order_may_have_changed_only_if_it_may(name: str, fault: Fault) -> None:
+    fake = shop(fault)
+    fake.clock = Interrupted()
+    with fake.client() as petstore, pytest.raises(KeyboardInterrupt) as caught:
+        CHANGES[name](petstore, None)
+    notes = getattr(caught.value, "__notes__", [])
+    assert isinstance(fault, Dropped) is ("may have been applied" in " ".join(notes))
+
+
 def interrupt_at_each_line() -> int:
     """Interrupt a call at each of its lines; return how often its order had been placed by then."""
     placed_and_interrupted = 0

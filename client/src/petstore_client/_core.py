@@ -149,11 +149,13 @@ class BaseDriver(Generic[T, HttpT]):
         self._clock = options.clock
         self._response: httpx2.Response | None = None
         self._changes = False  # whether a request was sent that changes something
+        self._judged = 0  # the id() of the latest error that the call has seen: it notes a doubt itself
 
     def resume(self) -> Sleep | Queue | Send | Read | None:
         """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
         _ends.set(inf)  # for what else reads from these connections
         error, self.error = self.error, None
+        self._judged = id(error)
         if isinstance(error, RuntimeError) and self._core.http.is_closed:  # how httpx2 reports it
             error = PetstoreError("This client was closed during the call.")
         try:
@@ -173,7 +175,8 @@ class BaseDriver(Generic[T, HttpT]):
 
     def note_doubt(self, error: BaseException) -> None:
         """Note in an interruption between two steps of a call, which cannot see it, that it may have been applied."""
-        if self._changes and not isinstance(error, PetstoreError) and not hasattr(error, "__notes__"):
+        unseen = id(error) != self._judged and not hasattr(error, "__notes__")
+        if self._changes and unseen and not isinstance(error, PetstoreError):
             error.add_note("It may have been applied; repeat the call to find out.")
 
     def request(self, effect: Send) -> httpx2.Request:
