@@ -225,17 +225,17 @@ async def test_a_request_that_is_not_complete_in_time_ends_the_connection(
 async def test_an_upload_and_a_response_take_as_long_as_they_need_and_end_when_the_client_stalls(
     monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
-    for name, seconds in (("_ADMIN_HEAD_SECONDS", 0.2), ("_ADMIN_STALL_SECONDS", 0.6)):
+    for name, seconds in (("_ADMIN_HEAD_SECONDS", 0.2), ("_ADMIN_STALL_SECONDS", 1.5)):
         monkeypatch.setattr(servers, name, seconds)
     async with admin_server(0, *[bytes(LIST)] * parts) as (server, (_, port)), asyncio.timeout(PATIENCE):
         reader, writer = await connect(port)
         writer.write(BODY_OF_4)
         for _ in range(4):
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
             writer.write(b"x")
         for _ in range(4):
             await reader.readexactly(10_000)
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
         assert server.server_state.connections
         await until(lambda: not server.server_state.connections)
         writer.close()

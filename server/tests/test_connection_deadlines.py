@@ -66,7 +66,7 @@ async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the
     async def quick(request: Request) -> Response:
         return plain(b"done")
 
-    async with serving(quick, last_request=0.5) as (server, port):
+    async with serving(quick, last_request=1.5, request=100, idle=100) as (server, port):
         idle, kept, begun = [await connect(port) for _ in range(3)]
         for reader, writer in (kept, begun):
             writer.write(GET)
