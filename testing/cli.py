@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from click.testing import CliRunner
 
@@ -54,7 +54,7 @@ class CommandLine:
         """Where the store is."""
         return self._deployment.settings({})["PETSTORE_DATABASE_URL"]
 
-    def __call__(self, *arguments: str, stdin: str | bytes | None = None, **settings: str) -> Done:
+    def __call__(self, *arguments: str, stdin: str | bytes | IO[bytes] | None = None, **settings: str) -> Done:
         own: dict[str, str | None] = {name: None for name in os.environ if name.startswith("PETSTORE_")}
         given = self._deployment.made(settings) if self._make else self._deployment.settings(settings)
         result = CliRunner().invoke(petstore, arguments, input=stdin, env={**own, **given})

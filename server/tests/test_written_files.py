@@ -302,6 +302,15 @@ def test_a_pipe_to_which_the_rejects_cannot_be_written_stays(tmp_path: Path) -> 
     assert stat.S_ISFIFO(writer.target.lstat().st_mode)
 
 
+def test_rejected_rows_do_not_replace_the_file_that_is_on_stdin(tmp_path: Path) -> None:
+    cli, file = CommandLine(tmp_path / "store.db"), tmp_path / "orders.jsonl"
+    file.write_text('{"id":1}\nx\n')
+    with file.open("rb") as stdin:
+        done = cli("orders", "import", "-", "--rejects", str(file), "--force", stdin=stdin)
+    done.fails(2, "--rejects names the file that is imported; choose another file.")
+    assert '{"id":1}\nx\n' == file.read_text()
+
+
 @pytest.mark.parametrize(
     "arguments", [("orders", "import", "{folder}/orders.jsonl", "--dry-run"), ("serve", "--demo", "--port", "0")]
 )

@@ -70,7 +70,7 @@ def import_file(
         raise click.UsageError("--progress is for programs; give --json too.")
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
-    with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
+    with open_source(file) as source, _created(rejects, source, force=force) as rejects_file:
 
         def phrase(choice: Choice) -> str:
             return phrased(choice, phrases or _steps(source, kind.noun))
@@ -148,7 +148,7 @@ async def scratch_store(first_assigned: int = 1) -> AsyncIterator[Store]:
 
 
 @contextmanager
-def _created(name: str | None, source: str, *, force: bool) -> Iterator[IO[str] | None]:
+def _created(name: str | None, source: Source, *, force: bool) -> Iterator[IO[str] | None]:
     """The rejects file, written line by line so that an interrupted import loses none of it. Raises Conflict.
 
     One that is empty when the import fails is removed, so that the command can be repeated.
@@ -157,7 +157,7 @@ def _created(name: str | None, source: str, *, force: bool) -> Iterator[IO[str] 
         yield None
         return
     path = Path(name)
-    if source != STDIN and path.exists() and path.samefile(source):
+    if source.is_at(path):
         raise click.UsageError("--rejects names the file that is imported; choose another file.")
     require_writable(name, force=force)
     options: Any = {"at_once": True, "encoding": "utf-8", "buffering": 1, "newline": "\n"}

@@ -117,6 +117,13 @@ class Source:
             self.has_cr_lines = True
         return self._followed(chunks)
 
+    def is_at(self, path: Path) -> bool:
+        """Whether the path names this file, also where it is on stdin."""
+        opened = self._opened
+        if opened is None or (self._name == STDIN and not stat.S_ISREG(opened.st_mode)):
+            return False
+        return path.exists() and os.path.samestat(path.stat(), opened)
+
     def has_changed(self) -> bool:
         """Whether the file, if it is a regular one, was written since it was opened."""
         then, now = self._opened, _status_of(self._file)
