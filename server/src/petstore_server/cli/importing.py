@@ -31,12 +31,13 @@ from petstore_server.store import Store
 _PROGRESS_SECONDS = 0.2
 STEPS = {
     "unpacked": "unpack it, or pipe it: {} FILE | petstore orders import -",
-    "without_lines": "leave out what is above it: tail -n +{} FILE | petstore orders import - --format csv",
+    "without_lines": "leave out what is above it: (tail -n +{} FILE; echo) | petstore orders import - --format csv",
     "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
     "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",
     "create_account": "`petstore accounts create {}`",
     "number": "give --map {} or give --map COLUMN=reference",
-    "header": "put a header before it: (echo '{}'; cat FILE) | petstore orders import - --format csv",
+    "header": "put a header before it: (echo '{}'; cat FILE; echo) | petstore orders import - --format csv",
+    "tab_header": r"put a header before it: (printf '{}\n'; cat FILE; echo) | petstore orders import - --format csv",
 }
 """Steps that are not options, by the names of their choices."""
 _OBJECTS_PER_COLLECTION = 100_000

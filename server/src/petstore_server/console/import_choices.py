@@ -66,6 +66,7 @@ PHRASES = {
     "array": "upload the array itself, as jq '{}' prints it, in a file whose name ends with .jsonl",
     "one_per_line": "write each record on one line, as jq -c . does",
     "header": "write {} as its first line",
+    "tab_header": r"write {} as its first line, with a tab for each \t",
     "create_account": "create the account",
     "number": "choose below which column has the number of the order: the id, or the reference of the shop",
     "shop": "choose it under “Shop”",

@@ -32,7 +32,10 @@ _CARRIAGE_RETURN = (
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
 _BALANCE = Remedy("close the quote, and double each quote within a cell")
 _SWALLOWS = Fault("The row has a quote that is closed only after other rows.", _BALANCE)
-_CUT_OFF = Fault("The file ends within this row: it may have been cut off.", Remedy("import the whole file"))
+_CUT_OFF = Fault(
+    "The file ends within this row: it may have been cut off.",
+    Remedy("import the whole file, or end its last line if it is whole"),
+)
 _OTHERS = Remedy("name the others in the header, and {}", (Choice("ignore_column", "NAME"),))
 
 csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
@@ -197,7 +200,7 @@ def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[_Table, 
                 try:
                     fields = schema.header(_names(cells, raw, schema))
                 except UnreadableFile as error:
-                    raise _explained(error, block, at, cells, schema) from None
+                    raise _explained(error, block, at, cells, delimiter, schema) from None
                 return _Table(fields, delimiter, schema), block.after(at + count)
     raise UnreadableFile("The file is empty; its first line must name the columns.")
 
@@ -241,7 +244,7 @@ def _other_encoding(name: bytes, schema: Schema[Any]) -> Remedy:
 
 
 def _explained(
-    error: UnreadableFile, block: Block, at: int, cells: list[str] | str, schema: Schema[Any]
+    error: UnreadableFile, block: Block, at: int, cells: list[str] | str, delimiter: str, schema: Schema[Any]
 ) -> UnreadableFile:
     """The error, or a better one if another line is the header, or no line is."""
     if match := _JSON.fullmatch(block.lines[at]):
@@ -254,5 +257,8 @@ def _explained(
             return UnreadableFile(problem, choose("without_lines", str(line)))
     if isinstance(cells, str) or schema.count_fields(cells) or not any(map(_IS_VALUE.fullmatch, cells)):
         return error
-    columns = ",".join(schema.own_header(cells) or ["COLUMN"] * len(cells))
-    return UnreadableFile("The first line must name the columns, and it is a row.", choose("header", columns))
+    columns = schema.own_header(cells) or ["COLUMN"] * len(cells)
+    step = choose("header", delimiter.join(columns))
+    if delimiter == "\t":
+        step = choose("tab_header", r"\t".join(columns))
+    return UnreadableFile("The first line must name the columns, and it is a row.", step)
