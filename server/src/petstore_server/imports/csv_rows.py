@@ -36,6 +36,7 @@ _CUT_OFF = Fault(
     "The file ends within this row: it may have been cut off.",
     Remedy("import the whole file, or end its last line if it is whole"),
 )
+_EXPORT_AGAIN = Remedy("export the orders as CSV again")
 _OTHERS = Remedy("name the others in the header, and {}", (Choice("ignore_column", "NAME"),))
 
 csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
@@ -223,6 +224,8 @@ def _names(cells: list[str] | str, raw: bytes, schema: Schema[Any]) -> list[str]
         name = re.split(rb"[,;\t|\"]", raw[: error.start])[-1] + re.split(rb"[,;\t|\"]", raw[error.start :])[0]
         raise UnreadableFile("The first line is not valid UTF-8.", _other_encoding(name, schema)) from None
     if b"\0" in raw:
+        if files.is_wide(schema.options.encoding) or not raw.strip(b"\0"):
+            raise UnreadableFile("The first line contains zero bytes, as no text does.", _EXPORT_AGAIN)
         encoding = "utf-16-le" if raw[1::2].count(0) >= raw[::2].count(0) else "utf-16-be"
         problem = "The first line contains zero bytes, as text in UTF-16 does."
         raise UnreadableFile(problem, choose("encoding", encoding))

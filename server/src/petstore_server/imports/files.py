@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from petstore_server.domain.errors import DomainError
-from petstore_server.domain.remedies import Remedy, choose
+from petstore_server.domain.remedies import Choice, Remedy, choose
 from petstore_server.imports.options import STDIN
 from petstore_server.imports.rejects import Fault, Row
 
@@ -287,6 +287,11 @@ def _unmarked(begin: bytes, encoding: str | None) -> str | None:
     return name if name in _BY_ZERO_BYTES.values() else found
 
 
+def is_wide(encoding: str | None) -> bool:
+    """Whether the encoding of this name is UTF-16 or UTF-32."""
+    return encoding is not None and codecs.lookup(encoding).name.startswith(_WIDE)
+
+
 def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)(_MARK_INVALID)
     try:
@@ -295,9 +300,15 @@ def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
             if len(decoder.getstate()[0]) > MAX_ROW_BYTES:  # of UTF-7, which decodes it again with each chunk
                 raise UnicodeError  # noqa: TRY301 - it is the one message
         yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
-    except UnicodeError as error:  # not for invalid bytes, but for a sequence that the decoder does not find the end of
-        problem = f"The file cannot be decoded as {encoding}: it has a sequence without an end."
-        raise UnreadableFile(problem, choose("encoding", "NAME", "with that of the file")) from error
+    except (
+        UnicodeError
+    ) as error:  # not for invalid bytes: it does not find the end of a sequence, or the order of bytes
+        problem, remedy = "a sequence without an end", choose("encoding", "NAME", "with that of the file")
+        if encoding in _WIDE:
+            problem = "no byte order mark"
+            choices = tuple(Choice("encoding", f"{encoding}-{order}") for order in ("le", "be"))
+            remedy = Remedy("{} or {}, or leave the encoding out", choices)
+        raise UnreadableFile(f"The file cannot be decoded as {encoding}: it has {problem}.", remedy) from error
 
 
 def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
