@@ -32,7 +32,8 @@ _GROUPED_WITH_DECIMALS = re.compile(
     r"(?P<whole>-?[1-9][0-9]{0,2}(?:([ \u00a0\u202f'\u2019.,])[0-9]{3})(?:\2[0-9]{3}){0,4})(?!\2)[.,]0{1,9}"
 )
 _GROUP_OR_DECIMALS = re.compile(r"(-?[1-9][0-9]{0,2})([.,])([0-9]{3})", re.ASCII)
-_SHORTENED = re.compile(r"-?[0-9][.,][0-9]+E\+[0-9]+", re.ASCII | re.IGNORECASE)
+_SHORTENED = re.compile(r"-?[0-9](?:[.,][0-9]+)?E\+[0-9]+", re.ASCII | re.IGNORECASE)
+_KEPT_AS_TEXT = re.compile(r"'-?[0-9]+|=\"-?[0-9]+\"", re.ASCII)  # by marks of a spreadsheet program
 _AS_TEXT = Remedy("export the file again, and keep spreadsheet programs from changing the column: format it as text")
 _OTHER_MARK = {".": ",", ",": "."}
 _EXACT_AS_FLOAT = 2**53
@@ -43,7 +44,8 @@ def integer_cell(text: str, decimal: str | None = None) -> int | str:
 
     Besides plain digits: digits grouped by spaces or apostrophes, or by equal points or commas if that has one meaning,
     and decimals that are zeros where a floating-point number is exact. Text such as `007` is returned. Raises
-    UnclearCell for `1.000`, which may be 1 or 1000, unless the decimal mark of the file, `.` or `,`, is given.
+    UnclearCell for `1.000`, which may be 1 or 1000, unless the decimal mark of the file, `.` or `,`, is given, and for
+    what a spreadsheet program has made of a number.
     """
     text = text.strip()
     if PLAIN_DIGITS.fullmatch(text):
@@ -56,6 +58,8 @@ def integer_cell(text: str, decimal: str | None = None) -> int | str:
         return int(re.sub(r"[^0-9-]", "", match["whole"]))
     if _SHORTENED.fullmatch(text):
         raise UnclearCell("was shortened by a spreadsheet program, which has lost its digits", _AS_TEXT)
+    if _KEPT_AS_TEXT.fullmatch(text):
+        raise UnclearCell("has marks of a spreadsheet program at its digits", Remedy("leave out the marks"))
     return text
 
 
