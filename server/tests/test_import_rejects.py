@@ -100,6 +100,17 @@ def test_a_record_of_another_program_is_rejected_with_the_right_step(record: str
     assert reason == reason_of(rejected)
 
 
+@pytest.mark.parametrize("field", ["id", "petId", "quantity", "shipDate", "complete"])
+@pytest.mark.parametrize("word", ["NULL", r"\N", "nan", "#N/A"])
+def test_a_word_for_no_value_leads_to_an_empty_cell(field: str, word: str) -> None:
+    content = f"id,petId,quantity,shipDate,complete,reference\n7,,,,,\n{{{field}}},A\n"
+    row = dict.fromkeys(("id", "petId", "quantity", "shipDate", "complete"), "")
+    with_word = content.replace(f"{{{field}}}", ",".join((row | {field: word}).values()))
+    [rejected] = read(with_word.encode(), "csv").rejects
+    assert f"{field} '{word}' seems to say that there is no value; empty such cells." == reason_of(rejected)
+    assert not read(content.replace(f"{{{field}}}", ",".join(row.values())).encode(), "csv").rejects
+
+
 @pytest.mark.parametrize(
     ("header", "columns", "step"),
     [

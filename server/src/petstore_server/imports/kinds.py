@@ -52,6 +52,17 @@ MARKERS = frozenset(["NULL", "Null", "null", "NaN", "nan", "NAN", "\\N", "--", "
 """What programs write where there is no value."""
 
 
+def _without_markers(cell: Cell) -> Cell:
+    """Reads cells, and refuses markers."""
+
+    def read(text: str) -> object:
+        if text.strip() in MARKERS:
+            raise UnclearCell("seems to say that there is no value", Remedy("empty such cells"))
+        return cell(text)
+
+    return read
+
+
 def _reference_cell(text: str) -> str:
     text = text.strip()
     if text in MARKERS:
@@ -60,13 +71,13 @@ def _reference_cell(text: str) -> str:
 
 
 def _order_cells(options: ReadOptions, statuses: Statuses, timestamps: Timestamps) -> dict[str, Cell]:
-    integers = partial(integer_cell, decimal=options.decimal)
+    integers = _without_markers(partial(integer_cell, decimal=options.decimal))
     return {
         "id": integers,
         "petId": integers,
         "quantity": integers,
-        "shipDate": timestamps,
-        "complete": boolean_cell,
+        "shipDate": _without_markers(timestamps),
+        "complete": _without_markers(boolean_cell),
         "status": statuses,
         "reference": str.strip if options.keep_markers else _reference_cell,
         "account": str.strip,
