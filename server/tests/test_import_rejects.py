@@ -75,6 +75,20 @@ def test_a_json_status_of_another_type_is_rejected_whatever_empty_ones_mean(stat
         ('{"id":1,"petId":"-5"}', "petId '-5' is text in quotes; leave out the quotes."),
         ('{"id":1,"complete":"false"}', "complete 'false' is text in quotes; leave out the quotes."),
         (
+            '{"id":1,"_id":"5f"}',
+            (
+                "'_id' is not a field of an order; the fields are id, petId, quantity, shipDate, complete, "
+                "status, reference, account; leave it out of the record, which has 'id' too."
+            ),
+        ),
+        (
+            '{"_id":7,"reference":"A"}',
+            (
+                "'_id' is not a field of an order; the fields are id, petId, quantity, shipDate, complete, "
+                "status, reference, account; give --map _id=id."
+            ),
+        ),
+        (
             '{"id":1,"Shipped":true}',
             (
                 "'Shipped' is not a field of an order; the fields are id, petId, quantity, shipDate, complete, "

@@ -156,7 +156,7 @@ class Schema(Generic[T]):
 
     def build(self, fields: dict[str, Any], faults: list[InvalidField]) -> T | None:
         """The record, or None if there are faults; those of other fields are added, up to a number."""
-        wrong = {fault.field for fault in faults}
+        given, wrong = fields, {fault.field for fault in faults}
         fields = {name: value for name, value in fields.items() if name not in wrong}
         if self.options.account and fields.get("account") is None:
             fields["account"] = self.options.account
@@ -168,7 +168,7 @@ class Schema(Generic[T]):
             try:
                 record = self.kind.build(fields)
             except InvalidField as error:
-                faults.append(self._advised(error))
+                faults.append(self._advised(error, {*given, *wrong}))
                 fields.pop(error.field, None)
                 if error.field == "id":
                     fields["id"] = 0
@@ -183,8 +183,11 @@ class Schema(Generic[T]):
             return False
         return fields.get("id") is None and fields.get("reference") is not None
 
-    def _advised(self, error: InvalidField) -> InvalidField:
-        """The error, with advice if the field is not one of this kind of record, or has a text that it should not."""
+    def _advised(self, error: InvalidField, given: Collection[str]) -> InvalidField:
+        """The error, with advice if the field is not one of this kind of record, or has a text that it should not.
+
+        `given` are all fields of the record.
+        """
         if isinstance(text := error.value, str) and _is_quoted(error.field, text):
             return InvalidField(error.field, "is text in quotes", text, self._without_quotes(error))
         if error.field == "status" and isinstance(text, str) and not text.strip():
@@ -201,13 +204,16 @@ class Schema(Generic[T]):
             return InvalidField(error.field, error.problem, error.value, remedy)
         if error.field in self.kind.fields:
             return error
-        name = error.field if len(error.field) <= MAX_NAME else EVERY_COLUMN
+        return InvalidField(error.field, error.problem, remedy=self._instead_of(error.field, given))
+
+    def _instead_of(self, unknown: str, given: Collection[str]) -> Remedy:
+        """What to do about a name in a record that is not a field."""
+        name = unknown if len(unknown) <= MAX_NAME else EVERY_COLUMN
         flags = {flag: flag for flag in self.kind.flags}
-        if field := (self._known | flags).get(_plain(error.field)):
-            remedy = choose("map", f"{name}={field}")
-        else:
-            remedy = choose("ignore_column", name, "to leave it out")
-        return InvalidField(error.field, error.problem, remedy=remedy)
+        field = (self._known | flags).get(_plain(unknown))
+        if field in given and field != unknown:  # MongoDB adds an _id
+            return Remedy(f"leave it out of the record, which has '{field}' too")
+        return choose("map", f"{name}={field}") if field else choose("ignore_column", name, "to leave it out")
 
     def _without_quotes(self, error: InvalidField) -> Remedy:
         """What to do about a value in quotes."""
