@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -337,12 +338,23 @@ def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes, count:
     assert found >= count
 
 
+def zip_of(name: str) -> bytes:
+    """The archive that a Mac makes of a file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, "id\n1\n")
+        archive.writestr(f"__MACOSX/._{name}", b"\0\x05\x16\7")
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("begin", "reason"),
     [
         (b"7z\xbc\xaf\x27\x1c\0\4", "a 7z archive; unpack it, or pipe it: 7z e -so FILE"),
         (b"Rar!\x1a\7\1\0", "a RAR archive; unpack it, or pipe it: unrar p -inul FILE"),
         (b"orders.csv".ljust(257, b"\0") + b"ustar\0" + b"00", "a tar archive; unpack it, or pipe it: tar -xOf FILE"),
+        (zip_of("my orders.csv"), "a zip archive; unpack it, or pipe it: unzip -p FILE 'my orders.csv' |"),
+        (zip_of("orders[1].csv"), "a zip archive; unpack it, or pipe it: unzip -p FILE |"),
         (b"SQLite format 3\0\x10\0", "an SQLite database; export the orders as CSV"),
         (b"PAR1\x15\4", "a Parquet file; export the orders as CSV"),
     ],

@@ -30,7 +30,7 @@ from petstore_server.store import Store
 
 _PROGRESS_SECONDS = 0.2
 STEPS = {
-    "unpacked": "unpack it, or pipe it: {} FILE | petstore orders import -",
+    "unpacked": "unpack it, or pipe it: {} | petstore orders import -",
     "without_lines": "leave out what is above it: (tail -n +{} FILE; echo) | petstore orders import - --format csv",
     "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
     "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",

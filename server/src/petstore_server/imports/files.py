@@ -3,6 +3,7 @@
 import codecs
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,12 +44,12 @@ _AS_CSV = Remedy("save the sheet as CSV in UTF-8")
 _EXPORT = Remedy("export the orders as CSV")
 _OTHER_FILES = {
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", _AS_CSV),
-    b"\x1f\x8b": ("compressed with gzip", choose("unpacked", "zcat")),
-    b"BZh": ("compressed with bzip2", choose("unpacked", "bzcat")),
-    b"\xfd7zXZ\0": ("compressed with xz", choose("unpacked", "xzcat")),
-    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", choose("unpacked", "zstdcat")),
-    b"7z\xbc\xaf": ("a 7z archive", choose("unpacked", "7z e -so")),
-    b"Rar!": ("a RAR archive", choose("unpacked", "unrar p -inul")),
+    b"\x1f\x8b": ("compressed with gzip", choose("unpacked", "zcat FILE")),
+    b"BZh": ("compressed with bzip2", choose("unpacked", "bzcat FILE")),
+    b"\xfd7zXZ\0": ("compressed with xz", choose("unpacked", "xzcat FILE")),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", choose("unpacked", "zstdcat FILE")),
+    b"7z\xbc\xaf": ("a 7z archive", choose("unpacked", "7z e -so FILE")),
+    b"Rar!": ("a RAR archive", choose("unpacked", "unrar p -inul FILE")),
     b"SQLite format 3\0": ("an SQLite database", _EXPORT),
     b"PAR1": ("a Parquet file", _EXPORT),
     b"%PDF": ("a PDF document", _EXPORT),
@@ -57,6 +58,7 @@ _OTHER_FILES = {
 }
 _IN_TAR = slice(257, 262)  # where an archive has its mark
 _ZIP, _ZIPPED_TEXT = b"PK\x03\x04", re.compile(rb"\.(csv|tsv|txt|jsonl?|ndjson)$", re.IGNORECASE)
+_PLAIN_NAME = re.compile(rb"\w[\w. ()/+-]*", re.ASCII)  # without wildcards
 _FROM_MARKUP = Remedy("open it in a spreadsheet program, and save the sheet as CSV in UTF-8")
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
@@ -267,12 +269,13 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> tuple[Iterator[by
 def _other_kind(begin: bytes) -> tuple[str, Remedy] | None:
     """What a file is that is not text, and what to do with it."""
     if begin[_IN_TAR] == b"ustar":
-        return "a tar archive", choose("unpacked", "tar -xOf")
+        return "a tar archive", choose("unpacked", "tar -xOf FILE")
     if not begin.startswith(_ZIP):
         return next((found for mark, found in _OTHER_FILES.items() if begin.startswith(mark)), None)
     first = begin[30 : 30 + int.from_bytes(begin[26:28], "little")]  # the name of the first file in it
-    if _ZIPPED_TEXT.search(first):
-        return "a zip archive", choose("unpacked", "unzip -p")
+    if _ZIPPED_TEXT.search(first):  # a Mac adds another file for each
+        name = f" {shlex.quote(first.decode())}" if _PLAIN_NAME.fullmatch(first) else ""
+        return "a zip archive", choose("unpacked", f"unzip -p FILE{name}")
     if first == b"mimetype":
         return "an OpenDocument spreadsheet", _AS_CSV
     if first.startswith((b"xl/", b"docProps/", b"_rels/", b"[Content_Types]")):
