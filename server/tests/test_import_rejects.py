@@ -103,7 +103,8 @@ def test_a_json_status_of_another_type_is_rejected_whatever_empty_ones_mean(stat
         (
             """{"it's":[{"id":1}]}""",
             (
-                "The row is an object around an array of records; take the array out: "
+                "The row is an object around an array of records; take the array out "
+                "(jq 1.6 rounds numbers above 2^53): "
                 """jq -c '.["it\\u0027s"][]' FILE | petstore orders import - --format jsonl."""
             ),
         ),

@@ -20,6 +20,7 @@ from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.domain.remedies import Choice, with_remedy
 from petstore_server.imports.files import Source, UnreadableFile, open_source
+from petstore_server.imports.json_rows import JQ_ROUNDS
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rejects import Rejects
@@ -32,8 +33,8 @@ _PROGRESS_SECONDS = 0.2
 STEPS = {
     "unpacked": "unpack it, or pipe it: {} | petstore orders import -",
     "without_lines": "leave out what is above it: (tail -n +{} FILE; echo) | petstore orders import - --format csv",
-    "array": "take the array out: jq -c '{}' FILE | petstore orders import - --format jsonl",
-    "one_per_line": "convert it: jq -c . FILE | petstore orders import - --format jsonl",
+    "array": f"take the array out ({JQ_ROUNDS}): jq -c '{{}}' FILE | petstore orders import - --format jsonl",
+    "one_per_line": f"convert it ({JQ_ROUNDS}): jq -c . FILE | petstore orders import - --format jsonl",
     "create_account": "`petstore accounts create {}`",
     "number": "give --map {} or give --map COLUMN=reference",
     "header": "put a header before it: (echo '{}'; cat FILE; echo) | petstore orders import - --format csv",

@@ -13,6 +13,7 @@ from petstore_server.domain.remedies import Choice
 from petstore_server.domain.texts import escape_unsafe
 from petstore_server.imports.columns import Column
 from petstore_server.imports.conversions import Statuses
+from petstore_server.imports.json_rows import JQ_ROUNDS
 from petstore_server.imports.options import EVERY_COLUMN, EVERY_STATUS, ReadOptions, plain_name
 from petstore_server.imports.shops import SHOPS, export_of, recognized
 
@@ -63,8 +64,8 @@ STATUS_NAMES = {"": "“” (empty)", EVERY_STATUS: "“*” (every other)"}
 PHRASES = {
     "unpacked": "unpack it",
     "without_lines": "delete the lines above it",
-    "array": "upload the array itself, as jq '{}' prints it, in a file whose name ends with .jsonl",
-    "one_per_line": "write each record on one line, as jq -c . does",
+    "array": f"upload the array itself, as jq '{{}}' prints it ({JQ_ROUNDS}), in a file whose name ends with .jsonl",
+    "one_per_line": f"write each record on one line, as jq -c . does ({JQ_ROUNDS})",
     "header": "write {} as its first line",
     "tab_header": r"write {} as its first line, with a tab for each \t",
     "create_account": "create the account",

@@ -20,8 +20,11 @@ from petstore_server.imports.schema import Schema, named_twice
 
 MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
 
+JQ_ROUNDS = "jq 1.6 rounds numbers above 2^53"
 _TOO_LARGE = f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB."
-_AS_LINES = Remedy("convert it to JSON Lines, such as with jq -c '.[]' FILE > FILE.jsonl, and import that")
+_AS_LINES = Remedy(
+    f"convert it to JSON Lines, such as with jq -c '.[]' FILE > FILE.jsonl ({JQ_ROUNDS}), and import that"
+)
 _CORRECT_A_COPY = Remedy(
     "correct these lines in a copy of your file, save it in the same encoding, and import all of it"
 )
