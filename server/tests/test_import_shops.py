@@ -92,6 +92,16 @@ def completed(given: ReadOptions, shop: str, name: str) -> ReadOptions:
     return combined(given, export.added_to(given, header(name)))
 
 
+@pytest.mark.parametrize("shop", list(SHOPS))
+@pytest.mark.parametrize("is_given", [False, True])
+def test_lines_above_the_header_of_an_export_are_to_be_left_out(cli: CommandLine, shop: str, is_given: bool) -> None:
+    for export in exports_of(shop):
+        content = f"Table 1\n\n{','.join(export.header)}\n"
+        options = ["--shop", shop] if is_given else []
+        refused = cli("orders", "import", "-", "--format", "csv", *options, stdin=content)
+        refused.fails(1, "it is line 3 that does; leave out what is above it: (tail -n +3 FILE; echo) |")
+
+
 def test_an_option_given_as_well_wins_over_that_of_the_shop() -> None:
     given = ReadOptions(columns=(("Id", "id"), ("lineitem SKU", "quantity")), split_lines=False)
     options = completed(given, "shopify", "shopify.csv")

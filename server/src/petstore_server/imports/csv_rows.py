@@ -254,7 +254,7 @@ def _explained(
         return UnreadableFile("The file is JSON, not CSV.", choose("format", "json" if match[1] else "jsonl"))
     for below in range(at + 1, min(at + _MAX_TITLES, len(block.lines))):
         names = _split(block, below, _delimiter(block, below, schema))[1]
-        if not isinstance(names, str) and schema.count_fields(names) >= _LIKE_A_HEADER:
+        if not isinstance(names, str) and (schema.count_fields(names) >= _LIKE_A_HEADER or schema.is_of_shop(names)):
             line = block.number + below
             problem = f"The first line must name the columns, and it is line {line} that does."
             return UnreadableFile(problem, choose("without_lines", str(line)))

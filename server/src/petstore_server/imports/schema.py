@@ -106,6 +106,10 @@ class Schema(Generic[T]):
         """How many of the names are those of fields."""
         return sum(bool(self._fields.get(_plain(name))) for name in names)
 
+    def is_of_shop(self, names: Sequence[str]) -> bool:
+        """Whether the names are the header of a shop's export."""
+        return self.kind.has_references and shops.recognized(names) is not None
+
     def name_orders(self, names: Iterable[str]) -> bool:
         """Whether one of the names in a JSON record is that of an identifier or a reference."""
         fields = chain.from_iterable(self._fields.get(_plain(name), ()) for name in names) if self.renames else names
