@@ -35,7 +35,7 @@ STEPS = {
     "without_lines": "leave out what is above it: (tail -n +{} FILE; echo) | petstore orders import - --format csv",
     "array": f"take the array out ({JQ_ROUNDS}): jq -c '{{}}' FILE | petstore orders import - --format jsonl",
     "one_per_line": f"convert it ({JQ_ROUNDS}): jq -c . FILE | petstore orders import - --format jsonl",
-    "create_account": "`petstore accounts create {}`",
+    "create_account": "`petstore accounts create {} --plan free`",
     "number": "give --map {} or give --map COLUMN=reference",
     "header": "put a header before it: (echo '{}'; cat FILE; echo) | petstore orders import - --format csv",
     "tab_header": r"put a header before it: (printf '{}\n'; cat FILE; echo) | petstore orders import - --format csv",
