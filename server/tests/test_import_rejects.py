@@ -126,6 +126,20 @@ def test_a_word_for_no_value_leads_to_an_empty_cell(field: str, word: str) -> No
     assert not read(content.replace(f"{{{field}}}", ",".join(row.values())).encode(), "csv").rejects
 
 
+@pytest.mark.parametrize("at", ["NULL", r"\N", "0000-00-00 00:00:00"])
+@pytest.mark.parametrize("flag", ["cancelled", "shipped"])
+def test_a_word_for_no_value_is_not_the_time_of_a_cancellation(at: str, flag: str) -> None:
+    """In a dump of a database, most orders have it, and were imported as cancelled."""
+    values: list[str] = ["2026-11-01", "", at]
+    rows = [{"id": number, "at": value} for number, value in enumerate(values, 1)]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    cells = "id,at\n" + "".join(f"{row['id']},{row['at']}\n" for row in rows)
+    for file_format, content in (("jsonl", lines), ("csv", cells)):
+        found = read(content.encode(), ReadOptions(file_format, columns=(("at", flag),)))
+        assert [(1, flag), (2, "pending")] == [(order.id, order.status) for order in found.orders]
+        assert [flag] == [each.column for each in found.rejects]
+
+
 @pytest.mark.parametrize(
     ("header", "columns", "step"),
     [

@@ -22,7 +22,7 @@ from petstore_server.domain.orders import (
     check_reference,
 )
 from petstore_server.domain.timestamps import are_canonical
-from petstore_server.imports.conversions import FLAGS, Cell, is_filled
+from petstore_server.imports.conversions import FLAGS, Cell
 from petstore_server.imports.files import MAX_ROW_BYTES
 from petstore_server.imports.kinds import MARKERS, ORDERS
 from petstore_server.imports.schema import Schema
@@ -95,7 +95,7 @@ def csv_orders(
         pet_ids, quantities = _integers(texts["petId"]), _integers(texts["quantity"])
         statuses = _distinct(schema.statuses, texts["status"])
         if schema.statuses.of_empty or any(FLAGS[0] in named or FLAGS[1] in named for named in fields):
-            flags = zip(*(_distinct(is_filled, texts[flag]) for flag in FLAGS), strict=True)
+            flags = zip(*(_distinct(schema.cells[flag], texts[flag]) for flag in FLAGS), strict=True)
             given = [FLAGS[0] if first else FLAGS[1] if second else schema.statuses.of_empty for first, second in flags]
             statuses = [status or other for status, other in zip(statuses, given, strict=True)]
         ship_dates = [text or None for text in texts["shipDate"]]

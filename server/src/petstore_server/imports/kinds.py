@@ -21,7 +21,7 @@ from petstore_server.imports.conversions import (
 )
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault
-from petstore_server.imports.timestamps import Timestamps
+from petstore_server.imports.timestamps import NO_DATE, Timestamps
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)
@@ -63,6 +63,12 @@ def _without_markers(cell: Cell) -> Cell:
     return read
 
 
+def _flag_cell(text: str) -> bool:
+    if NO_DATE.fullmatch(text.strip()):
+        raise UnclearCell("says that there is no date", Remedy("empty these cells"))
+    return is_filled(text)
+
+
 def _reference_cell(text: str) -> str:
     text = text.strip()
     if text in MARKERS:
@@ -81,7 +87,7 @@ def _order_cells(options: ReadOptions, statuses: Statuses, timestamps: Timestamp
         "status": statuses,
         "reference": str.strip if options.keep_markers else _reference_cell,
         "account": str.strip,
-        **dict.fromkeys(FLAGS, is_filled),
+        **dict.fromkeys(FLAGS, _without_markers(_flag_cell)),
     }
 
 

@@ -151,7 +151,8 @@ class Schema(Generic[T]):
         if not texts.get("status", "-").strip():
             self.statuses.note(texts.pop("status"))
         named = [name for name in self.kind.flags if self.renames and name in fields]
-        flags = {name: str(is_filled(fields[name])) for name in named}
+        values = {name: fields[name] for name in named}
+        flags = {name: value if isinstance(value, str) else str(is_filled(value)) for name, value in values.items()}
         read, faults = self.read_cells(texts | flags)
         if type(fields.get("status")) not in (str, type(None)):  # which is a fault, whatever else gives the status
             read.pop("status", None)

@@ -23,7 +23,7 @@ _FORMS = [
 ]
 """The forms in which a date has one meaning."""
 _NOT_STANDARD = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z"
-_NO_DATE = re.compile(r"0000[-/.]00[-/.]00.*", re.ASCII)
+NO_DATE = re.compile(r"0000[-/.]00[-/.]00.*", re.ASCII)
 _SERIAL = re.compile(r"([1-9][0-9]{4})(?:[.,]([0-9]+))?", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{10}(?:[0-9]{3})?", re.ASCII)
 _SERIAL_ZERO = datetime(1899, 12, 30, tzinfo=UTC)  # day 0 of spreadsheets
@@ -82,7 +82,7 @@ class Timestamps:
         if self._date_format is not None and (found := _parsed(text, self._date_format)):
             return format_timestamp(found if found.tzinfo else self._localized(found))
         for form in _FORMS:
-            if (match := form.fullmatch(text)) and not _NO_DATE.fullmatch(text):
+            if (match := form.fullmatch(text)) and not NO_DATE.fullmatch(text):
                 return self._standard(match)
         raise self._unclear(text)
 
@@ -128,7 +128,7 @@ class Timestamps:
 
 
 def _not_a_date(text: str) -> UnclearCell:
-    if _NO_DATE.fullmatch(text):
+    if NO_DATE.fullmatch(text):
         return UnclearCell("says that there is no date", Remedy("empty these cells"))
     if not text:
         return UnclearCell("is empty", Remedy("give null, or leave the field out"))
