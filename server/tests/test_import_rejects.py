@@ -126,6 +126,12 @@ def test_a_word_for_no_value_leads_to_an_empty_cell(field: str, word: str) -> No
     assert not read(content.replace(f"{{{field}}}", ",".join(row.values())).encode(), "csv").rejects
 
 
+def test_a_word_for_no_value_leads_to_no_new_account(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", stdin="id,account\n1,NULL\n2,none\n3,\n4,acme\n")
+    assert "2 rows: There is no account 'NULL'; empty such cells, first in line 2 (also 'none')" in done.err
+    assert "line 5: There is no account 'acme'; correct it, or `petstore accounts create NAME --plan free`" in done.err
+
+
 @pytest.mark.parametrize("at", ["NULL", r"\N", "0000-00-00 00:00:00"])
 @pytest.mark.parametrize("flag", ["cancelled", "shipped"])
 def test_a_word_for_no_value_is_not_the_time_of_a_cancellation(at: str, flag: str) -> None:

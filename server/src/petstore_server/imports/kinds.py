@@ -139,7 +139,9 @@ def refused_by(outcome: ImportOutcome, obstacle: Obstacle, *, split_lines: bool 
 def unknown_account(name: str, ignorable: str | None) -> Fault:
     """The reason for a row with an account of this name. The column `ignorable`, if there is one, can be left out."""
     remedy = Remedy("correct it, or {}", (Choice("create_account", "NAME"),))
-    if ignorable is not None:
+    if name in MARKERS:
+        remedy = Remedy("empty such cells")
+    elif ignorable is not None:
         remedy = Remedy(f"{remedy.text}, or {{}}", (*remedy.choices, Choice("ignore_column", ignorable)))
     problem = _REFUSALS[ImportOutcome.UNKNOWN_ACCOUNT]
     return Fault(f"There is no account '{name}'.", remedy, "account", problem, f"'{name}'")
