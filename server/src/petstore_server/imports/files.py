@@ -303,9 +303,7 @@ def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
             if len(decoder.getstate()[0]) > MAX_ROW_BYTES:  # of UTF-7, which decodes it again with each chunk
                 raise UnicodeError  # noqa: TRY301 - it is the one message
         yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
-    except (
-        UnicodeError
-    ) as error:  # not for invalid bytes: it does not find the end of a sequence, or the order of bytes
+    except UnicodeError as error:  # not for invalid bytes: the end of a sequence is missing, or the order of bytes
         problem, remedy = "a sequence without an end", choose("encoding", "NAME", "with that of the file")
         if encoding in _WIDE:
             problem = "no byte order mark"
