@@ -504,7 +504,7 @@ class Receivers:
             signatures = re.sub("[A-Za-z0-9+/]{43}=", "HMAC", headers["webhook-signature"])
             contract().versions["v2"].check_message({name.lower(): value for name, value in headers.items()}, body)
             message = self.both.sides[side]._agreed(json.loads(body))
-            agreed.append((number, sorted(names), signatures, {**message, "timestamp": None}))
+            agreed.append((number, sorted(names), signatures, message))
         self.received[side].clear()
         return agreed
 
@@ -658,6 +658,17 @@ async def test_messages_are_the_same_through_failures_a_replay_and_an_end(
 
 
 @with_webhooks
+async def test_messages_have_as_many_orders(service: Service, stack: AsyncExitStack) -> None:
+    async with both_receivers(service, stack) as receivers:
+        order = {"petId": 1, "quantity": 1, "shipDate": "2026-11-20T12:00:00Z", "account": receivers.both.accounts[0]}
+        for number in range(100, 200):
+            await receivers.both("PUT", f"{ORDERS}/{number}", {**order, "reference": f"{number:064}"})
+        await receivers.both("POST", WEBHOOKS, {"url": "hook@", "after": "beginning"})
+        first, _ = await receivers.deliver()
+        assert 50 < len(first[3]["data"]["orders"]) < 100
+
+
+@with_webhooks
 async def test_after_a_restore_both_begin_again(
     deployment: Deployment, service: Service, stack: AsyncExitStack, tmp_path: Path
 ) -> None:
@@ -686,13 +697,17 @@ async def test_random_changes_are_delivered_the_same(service: Service, stack: As
             await both(method, path, body, **headers)
             if source.random() < 0.3:
                 status = source.choice([200, 202, 500, 429])
-                receivers.next((status, source.choice([{}, {"Retry-After": "10"}]), b"text"))
+                receivers.next((status, source.choice([{}, {"Retry-After": "10"}]), b"\x1b[2Jtext\r\n\xff\xe2\x80\xae"))
             if source.random() < 0.5:
                 receivers.wait(source.choice([1.25, 5.5, 40]))
             if source.random() < 0.2:
                 changes = [{"state": "paused"}, {"state": "active"}, {"statuses": None}, {"statuses": ["pending"]}]
                 change = source.choice([*changes, {"after": "now"}, {"after": "beginning"}])
                 await both("PATCH", f"{WEBHOOKS}/wh@0", change)
+            if source.random() < 0.1:
+                await both("POST", f"{WEBHOOKS}/wh@0/rotate", {"grace": source.choice([0, 1, 6])})
+            if source.random() < 0.1:
+                await both("POST", f"{WEBHOOKS}/wh@0/ping")
             if source.random() < 0.5:
                 sent += len(await receivers.deliver())
                 await both("GET", WEBHOOKS)

@@ -1,6 +1,7 @@
 """Webhooks of the fake service: their operations, and the delivery of signed messages to functions."""
 
 import hmac
+import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -23,6 +24,7 @@ from petstore_client.testing.store import FIRST, LAST_ID, Place, Refusal, Store,
 _MAX_WEBHOOKS, _MAX_ATTEMPTS, _MAX_EXCERPT = 20, 20, 200
 _MAX_ORDERS, _MAX_BYTES = 100, 20_000  # of a message
 _MAX_GRACE = 86_400  # seconds
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _TICK = 0.001  # seconds by which sums of times may differ
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _RETRY_SECONDS, _MAX_RETRY_AFTER, _STOPPED_AFTER = (5, 30, 120, 600, 1800, 3600), 3600, timedelta(days=3)
@@ -55,11 +57,11 @@ def _deliver(store: Store, each: Subscription, clock: Clock) -> int:
             at = _EPOCH + timedelta(microseconds=each.place[1]) if each.place[1] else each.webhook.created_at
             data: dict[str, Any] = {"next": store.token_of(place)}
         elif pending:
-            sizes = accumulate(len(msgspec.json.encode(order)) for _, order in pending[:_MAX_ORDERS])
-            page = pending[: max(1, sum(size <= _MAX_BYTES for size in sizes))]
-            (place, last), kind, more = page[-1], "orders.changed", len(page) < len(pending)
-            at, orders = last.updated_at, [replace(order, account=None) for _, order in page]
-            data = {"orders": orders, "more": more, "next": store.token_of(place)}
+            sent_orders = [replace(order, account=None) for _, order in pending[:_MAX_ORDERS]]
+            sizes = accumulate(len(msgspec.json.encode(order)) for order in sent_orders)
+            count = max(1, sum(size <= _MAX_BYTES for size in sizes))
+            (place, last), kind, more = pending[count - 1], "orders.changed", count < len(pending)
+            at, data = last.updated_at, {"orders": sent_orders[:count], "more": more, "next": store.token_of(place)}
             place = place if more else (*place[:2], LAST_ID)  # what changed at the same time was in the message
         else:
             if each.webhook.failing_since is not None:  # what has failed need not be sent any more
@@ -109,9 +111,19 @@ def _send(store: Store, each: Subscription, number: str, body: bytes, now: float
         return v2.Attempt(at=at, milliseconds=0, excerpt=f"no response: {error}"[:_MAX_EXCERPT]), 0.0
     response = found if isinstance(found, httpx2.Response) else httpx2.Response(204 if found is None else found)
     wait = _retry_after(response.headers.get("retry-after", ""), now)
-    excerpt = response.text[:_MAX_EXCERPT]
-    attempt = v2.Attempt(at=at, status=response.status_code, milliseconds=0, excerpt=excerpt)
+    attempt = v2.Attempt(at=at, status=response.status_code, milliseconds=0, excerpt=_excerpt(response.content))
     return attempt, wait
+
+
+def _excerpt(content: bytes) -> str:
+    """The beginning of the text of a response, with escapes for what could control a terminal."""
+    text = content[: 4 * _MAX_EXCERPT].decode("utf-8", "replace")[:_MAX_EXCERPT]
+    return _UNSAFE.sub(_as_escape, text)[:_MAX_EXCERPT]
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
 def _retry_after(text: str, now: float) -> float:
@@ -210,7 +222,7 @@ def _delete(store: Store, request: httpx2.Request, webhook_id: str, now: float) 
 
 def _ping(store: Store, request: httpx2.Request, webhook_id: str, now: float) -> Raw:
     pinged = _existing(store, webhook_id, ended=False)
-    body = _body("ping", datetime.fromtimestamp(now, UTC), {})
+    body = _body("ping", datetime.fromtimestamp(int(now), UTC), {})
     return _uncached(_whole(_send(store, pinged, f"{next(store.numbers):032x}", body, now)[0]))
 
 
@@ -219,7 +231,7 @@ def _rotate(store: Store, request: httpx2.Request, webhook_id: str, now: float) 
     grace = None if empty else read(object_of(request.content), _Rotation).grace
     rotated = _existing(store, webhook_id, ended=False)
     rotated.generation += 1
-    rotated.previous_until = now + (_MAX_GRACE if grace is None else grace)
+    rotated.previous_until = int(now) + (_MAX_GRACE if grace is None else grace)
     return _revealed(store, rotated, now)
 
 
