@@ -361,7 +361,8 @@ class Interrupted(FakeClock):
     """A clock at which Ctrl-C ends each wait."""
 
     def sleep(self, seconds: float) -> None:
-        raise KeyboardInterrupt
+        if seconds:
+            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("fault", [RateLimited(5), Unreachable(), Dropped()], ids=repr)
@@ -373,6 +374,35 @@ def test_ctrl_c_in_a_wait_says_that_an_order_may_have_changed_only_if_it_may(nam
         CHANGES[name](petstore, None)
     notes = getattr(caught.value, "__notes__", [])
     assert isinstance(fault, Dropped) is ("may have been applied" in " ".join(notes))
+
+
+def test_a_batch_that_is_interrupted_between_two_requests_says_that_the_first_may_have_been_applied() -> None:
+    clock = FakeClock()
+    fake, interrupted = (FakePetstore(scopes=SCOPES, per_minute=1, clock=each) for each in (clock, Interrupted()))
+    operations = [v2.Put(number) for number in range(501)]
+
+    async def put() -> None:
+        async with fake.async_client() as petstore:
+            await asyncio.wait_for(petstore.v2.batch_orders(operations), 10)
+
+    with pytest.raises(TimeoutError) as late:
+        clock.run(put())
+    with interrupted.client() as petstore, pytest.raises(KeyboardInterrupt) as caught:
+        petstore.v2.batch_orders(operations)
+    assert (500, 500) == (len(fake.orders), len(interrupted.orders))
+    for error in (late.value.__cause__, caught.value):
+        assert ["Some of its operations may have been applied; repeat the call to find out."] == getattr(
+            error, "__notes__", []
+        )
+
+
+def test_a_batch_that_is_interrupted_before_it_reads_its_orders_says_that_they_may_have_changed() -> None:
+    fake = FakePetstore([Order(id=1)], scopes=SCOPES, per_minute=2, clock=Interrupted())
+    fake.then(Dropped(applied=True))
+    with fake.client(jitter=lambda: 0.0) as petstore, pytest.raises(KeyboardInterrupt) as caught:
+        petstore.v2.batch_orders([v2.Ship(1)])
+    assert (2, {1}) == (len(fake.requests), fake.shipped)
+    assert "may have been applied" in " ".join(getattr(caught.value, "__notes__", []))
 
 
 def interrupt_at_each_line() -> int:

@@ -68,6 +68,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         return session
 
     async def _run(self, effects: Effects[T], key: str = "") -> T:
+        driver: _Driver[T] | None = None
         try:
             driver = _Driver(effects, self._core, self._options)
             try:
@@ -77,6 +78,8 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
             return driver.result  # noqa: TRY300 - an interruption here needs the key too
         except BaseException as error:
             keep_key(error, key)
+            if driver is not None:
+                driver.note_doubt(error)
             raise
 
     async def _iterate(self, effects: Effects[None]) -> AsyncGenerator[Any, None]:

@@ -132,8 +132,11 @@ def batch_orders(
     try:
         for part in _parts(_items(changes)):
             results += yield from _Part(enter(), part).run()
-    except errors.PetstoreError as error:
-        error.batch_results = tuple(results)
+    except BaseException as error:
+        if isinstance(error, errors.PetstoreError):
+            error.batch_results = tuple(results)
+        elif results and not hasattr(error, "__notes__"):  # the call of the last request knows nothing of the others
+            error.add_note(_SOME_LOST)
         raise
     return results
 
@@ -240,7 +243,8 @@ class _Part:
         if not asked:
             return
         try:
-            found = yield from _Part(self._call.rest(), _items(list(asked.values()))).run()
+            with _in_doubt(_SOME_LOST):
+                found = yield from _Part(self._call.rest(), _items(list(asked.values()))).run()
         except errors.PetstoreError:
             return  # the operations themselves have their outcomes
         for place, each in zip(asked, found, strict=True):
