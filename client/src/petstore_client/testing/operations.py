@@ -40,6 +40,14 @@ class NewOrder(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 def perform(store: Store, request: httpx2.Request, version: str, path: str, now: float) -> Raw:
     """The response to a request at this time, in Unix seconds."""
+    raw = _respond(store, request, version, path, now)
+    if not path.startswith("/pets/"):
+        return raw
+    link = '<../../docs>; rel="deprecation"; type="text/html", <../../docs>; rel="sunset"; type="text/html"'
+    return replace(raw, headers={**raw.headers, "deprecation": "@1793491200", "sunset": store.sunset, "link": link})
+
+
+def _respond(store: Store, request: httpx2.Request, version: str, path: str, now: float) -> Raw:
     target = f"{version} {request.method} {path}"
     for pattern, scopes, operation in _ROUTES:
         found = re.fullmatch(pattern, target)
@@ -70,11 +78,10 @@ def _get(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
 
 
 def _pet(store: Store, request: httpx2.Request, number: str, now: float) -> Raw:
-    notices = {"deprecation": "@1793491200", "sunset": store.sunset}
     pet = store.pets.get(int(number)) if IDENTIFIER.fullmatch(number) else None
     if pet is None:
-        return error(404, "pet_not_found", "There is no pet with this identifier.", more=notices)
-    return Raw(200, {**JSON, **notices}, pieces=(msgspec.json.encode(pet),))
+        return error(404, "pet_not_found", "There is no pet with this identifier.")
+    return Raw(200, JSON, pieces=(msgspec.json.encode(pet),))
 
 
 def _list(store: Store, request: httpx2.Request, _: str, now: float) -> Raw:
