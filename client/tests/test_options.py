@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -135,6 +136,25 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
             petstore.list_orders()
     assert [(3, 20), (3, 10), (None, None)] == [(timeout["connect"], timeout["read"]) for timeout in seen]
     assert 20 == fake.clock.monotonic()
+
+
+@pytest.mark.parametrize(("deadline", "wait"), [(1e300, 0), (None, 10**400)])
+def test_a_socket_can_wait_as_long_as_any_deadline_and_any_wait_say(
+    connect: Connect, deadline: float | None, wait: int
+) -> None:
+    seen: list[float | None] = []
+
+    def note(request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+        seen.extend(request.extensions["timeout"].values())
+        return serve()
+
+    with connect(faulty([], Own(note), Own(note)), deadline=deadline, timeout=None if deadline else 30) as petstore:
+        for _ in range(2):  # the first one is a probe, which is not held
+            petstore.v2.list_changes(wait=wait)
+    with socket.socket() as each:
+        for timeout in seen:
+            each.settimeout(timeout)
+    assert 8 == len(seen)
 
 
 def test_the_read_timeout_bounds_small_bodies_and_each_part_of_a_page(connect: Connect) -> None:

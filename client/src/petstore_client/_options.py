@@ -17,6 +17,7 @@ HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 Timeout = float | httpx2.Timeout | None
 
 MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 86_400.0  # seconds; sockets and operating systems reject others
+_LONGEST = 1e9  # seconds that a socket can still wait
 
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-match|"
@@ -83,14 +84,14 @@ class Options(Generic[HttpT, TransportT]):
     def timeout_within(self, seconds: float, hold: float) -> httpx2.Timeout:
         """The timeouts of a request that has this many seconds left, and that the server may hold for `hold`."""
         given = httpx2.Timeout(self.timeout).as_dict()
-        given["read"] = None if given["read"] is None else given["read"] + hold
+        given["read"] = None if given["read"] is None else given["read"] + min(hold, MAX_TIMEOUT)
         return httpx2.Timeout(**{name: bounded(each, seconds) for name, each in given.items()})
 
 
 def bounded(timeout: float | None, left: float) -> float | None:
     """A timeout of a call that has `left` seconds left; both may be infinite, a timeout as None."""
     if timeout is None:
-        return max(left, MIN_TIMEOUT) if isfinite(left) else None
+        return min(max(left, MIN_TIMEOUT), _LONGEST) if isfinite(left) else None
     return min(timeout, max(left, MIN_TIMEOUT))
 
 
