@@ -172,6 +172,17 @@ def test_the_client_waits_for_longer_than_the_server_holds(connect: Connect) -> 
     assert [(None, 2.0), ("30", 32.0), ("30", None), ("30", None), ("5", 10.0), ("5", 10.0)] == seen
 
 
+def test_the_limits_in_a_response_that_was_held_are_those_of_its_date(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60)
+    with connect(fake) as petstore:
+        page = petstore.v2.list_changes()
+        petstore.v2.list_changes(after=page.next, wait=30)
+        assert 30 == fake.clock.monotonic()
+        limit = petstore.rate_limit
+    assert limit is not None
+    assert limit.reset == limit.windows[0].reset
+
+
 def test_closing_the_client_ends_the_iteration(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     with connect(fake) as petstore:

@@ -138,7 +138,7 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
     assert 20 == fake.clock.monotonic()
 
 
-@pytest.mark.parametrize(("deadline", "wait"), [(1e300, 0), (None, 10**400)])
+@pytest.mark.parametrize(("deadline", "wait"), [(1e300, 0), (None, 10**30)])
 def test_a_socket_can_wait_as_long_as_any_deadline_and_any_wait_say(
     connect: Connect, deadline: float | None, wait: int
 ) -> None:

@@ -203,7 +203,7 @@ class FakePetstore(InMemory, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         if raw.status == 429:
             with gates.lock:
                 raw = self._limits.refused(raw, now)
-        date, number = formatdate(floor(now), usegmt=True), request.headers.get("x-request-id", "fake")
+        date, number = formatdate(floor(self.clock.now()), usegmt=True), request.headers.get("x-request-id", "fake")
         headers = {"date": date, "x-request-id": number, **raw.headers}
         done.append(httpx2.Response(raw.status, headers=headers, stream=_Body(raw, self.clock, request)))
 
