@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpcore2
 import httpx2
 import pytest
@@ -26,6 +27,7 @@ from petstore_client import (
     NotFoundError,
     Order,
     PetstoreError,
+    v2,
 )
 from petstore_client.testing import FakeClock, FakePetstore
 from testing.deployment import Deployment
@@ -259,6 +261,88 @@ def test_a_deadline_bounds_connecting_and_the_handshake_of_tls_together(monkeypa
         with pytest.raises(APITimeoutError) as caught:
             client.list_orders()
         assert ("deadline", True) == (caught.value.ended_by, time.monotonic() - began < 10)
+
+
+SMALL_BUFFERS = [(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)]
+PUTS: list[v2.BatchOperation] = [v2.Put(number, reference="x" * 400) for number in range(500)]  # about 240 KiB
+
+
+@contextmanager
+def slow_reader(take: Callable[[socket.socket], object]) -> Iterator[str]:
+    """A peer that takes a request with `take` until that returns nothing. Yields its base URL."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                while take(connection):
+                    pass
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        thread.join()
+
+
+def test_a_deadline_bounds_a_request_of_which_the_peer_takes_a_little_again_and_again() -> None:
+    clock, taken = FakeClock(), list[int]()
+
+    def take(connection: socket.socket) -> int:
+        clock.advance(1)
+        taken.append(len(connection.recv(4096)))
+        return taken[-1]
+
+    transport = httpx2.HTTPTransport(socket_options=SMALL_BUFFERS)
+    with (
+        slow_reader(take) as url,
+        Client(url, api_key="key", deadline=20, clock=clock, transport=transport, max_retries=0) as client,
+    ):
+        with pytest.raises(APITimeoutError) as caught:
+            client.v2.batch_orders(PUTS)
+        client.close()
+    assert caught.value.may_have_been_applied
+    assert sum(taken) < 200_000
+
+
+async def put_asynchronously(url: str, clock: FakeClock) -> None:
+    transport = httpx2.AsyncHTTPTransport(socket_options=SMALL_BUFFERS)
+    async with AsyncClient(url, api_key="key", deadline=60, clock=clock, transport=transport) as client:
+        await client.v2.batch_orders(PUTS)
+
+
+def put_blocking(url: str, clock: FakeClock) -> None:
+    transport = httpx2.HTTPTransport(socket_options=SMALL_BUFFERS)
+    with Client(url, api_key="key", deadline=60, clock=clock, transport=transport) as client:
+        client.v2.batch_orders(PUTS)
+
+
+@pytest.mark.parametrize("put", [put_blocking, lambda url, clock: asyncio.run(put_asynchronously(url, clock))])
+def test_a_deadline_bounds_connecting_and_a_request_that_the_peer_does_not_take_together(
+    put: Callable[[str, FakeClock], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, ended, connect, connect_asynchronously = (
+        FakeClock(), threading.Event(), socket.create_connection, anyio.connect_tcp,
+    )  # fmt: skip
+
+    def connect_late(*address: Any, **options: Any) -> socket.socket:
+        clock.advance(59.9)
+        return connect(*address, **options)
+
+    async def connect_late_asynchronously(*address: Any, **options: Any) -> Any:
+        clock.advance(59.9)
+        return await connect_asynchronously(*address, **options)
+
+    monkeypatch.setattr(socket, "create_connection", connect_late)
+    monkeypatch.setattr(anyio, "connect_tcp", connect_late_asynchronously)
+    with slow_reader(lambda _: ended.wait(PATIENCE) and None) as url:
+        began = time.monotonic()
+        with pytest.raises(APITimeoutError) as caught:
+            put(url, clock)
+        assert ("deadline", True) == (caught.value.ended_by, time.monotonic() - began < 20)
+        ended.set()
 
 
 def test_a_deadline_bounds_reads_from_a_unix_socket_too(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
 
 def test_a_client_can_be_closed_while_another_thread_connects() -> None:
     class Stream:
-        read = get_extra_info = staticmethod(lambda *_: unconnected)
+        read = write = get_extra_info = staticmethod(lambda *_: unconnected)
 
     def connect(frame: FrameType, *_: object) -> Any:
         if "weakref" in frame.f_code.co_filename:  # the connections are listed, and another thread may run

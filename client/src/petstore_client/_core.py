@@ -24,6 +24,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
 _CONNECTING = ("connect_tcp", "connect_unix_socket", "start_tls")  # how the names of httpx2's steps end
 _BEFORE_SENDING = ("connect_tcp.started", "connect_unix_socket.started", "send_request_headers.started")
+_PART = 4096  # bytes, which a peer mostly takes at once
 _ends = ContextVar("ends", default=inf)  # of the call of this thread or task, in monotonic seconds
 _closings = ContextVar("closings", default=0)  # of the gate, until this call's request passed it
 _WITHOUT_CONNECTIONS = InMemory | httpx2.MockTransport | httpx2.ASGITransport | httpx2.WSGITransport
@@ -81,7 +82,7 @@ class Core(Generic[HttpT]):
             self._wakers.discard(wake)
 
     def trace(self, event: str, info: dict[str, Any]) -> None:
-        """Let connecting, TLS and reads end in time, and note each new connection (an extension of httpx2).
+        """Let connecting, TLS, reads and writes end in time, and note each new connection (an extension of httpx2).
 
         Before something is sent, raises PetstoreError if the client was closed since the call began, and NotSent if the
         gate has closed since the request passed it, because it may have waited long for its connection.
@@ -96,8 +97,10 @@ class Core(Generic[HttpT]):
         elif step.endswith(_CONNECTING) and state == "complete":
             stream = info["return_value"]
             self.streams[id(stream)] = stream
-            read = partial(type(stream).read, proxy(stream))  # without a reference to itself
-            stream.read = partial(_read_in_time, self._options.clock, read)
+            read, write = (partial(each, proxy(stream)) for each in (type(stream).read, type(stream).write))
+            stream.read = partial(_read_in_time, self._options.clock, read)  # without a reference to itself
+            in_time = _write_parts_in_time if isinstance(self.http, httpx2.Client) else _write_in_time
+            stream.write = partial(in_time, self._options.clock, write)
 
     def _start(self) -> None:
         options, generation = self._options, gates.generation
@@ -126,10 +129,30 @@ def _read_in_time(
     clock: Clock, read: Callable[[int, float | None], T], max_bytes: int, timeout: float | None = None
 ) -> T:
     """Read from a connection: many bytes may each come within `timeout`, and together after the call's deadline."""
+    return read(max_bytes, _in_time(clock, timeout))
+
+
+def _write_in_time(
+    clock: Clock, write: Callable[[bytes, float | None], T], buffer: bytes, timeout: float | None = None
+) -> T:
+    """Write to a connection, for which there may be less time than when the request began."""
+    return write(buffer, _in_time(clock, timeout))
+
+
+def _write_parts_in_time(
+    clock: Clock, write: Callable[[bytes, float | None], None], buffer: bytes, timeout: float | None = None
+) -> None:
+    """Write to a connection where each part that the peer takes may take `timeout`."""
+    for at in range(0, len(buffer), _PART):
+        write(buffer[at : at + _PART], _in_time(clock, timeout))
+
+
+def _in_time(clock: Clock, timeout: float | None) -> float | None:
+    """The timeout of a part of the call of this thread or task. Raises TimeoutError after its deadline."""
     left = _left(clock)
     if left <= 0:
         raise TimeoutError("the deadline is over")
-    return read(max_bytes, bounded(timeout, left))
+    return bounded(timeout, left)
 
 
 class BaseDriver(Generic[T, HttpT]):
