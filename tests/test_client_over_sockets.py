@@ -309,13 +309,15 @@ def test_a_deadline_bounds_a_request_of_which_the_peer_takes_a_little_again_and_
 
 async def put_asynchronously(url: str, clock: FakeClock) -> None:
     transport = httpx2.AsyncHTTPTransport(socket_options=SMALL_BUFFERS)
-    async with AsyncClient(url, api_key="key", deadline=60, clock=clock, transport=transport) as client:
+    async with AsyncClient(
+        url, api_key="key", deadline=60, clock=clock, jitter=lambda: 1.0, transport=transport
+    ) as client:
         await client.v2.batch_orders(PUTS)
 
 
 def put_blocking(url: str, clock: FakeClock) -> None:
     transport = httpx2.HTTPTransport(socket_options=SMALL_BUFFERS)
-    with Client(url, api_key="key", deadline=60, clock=clock, transport=transport) as client:
+    with Client(url, api_key="key", deadline=60, clock=clock, jitter=lambda: 1.0, transport=transport) as client:
         client.v2.batch_orders(PUTS)
 
 

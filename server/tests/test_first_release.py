@@ -105,7 +105,7 @@ def test_a_migration_keeps_all_data_and_sets_the_owners_that_the_audit_log_names
     done = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
     assert "Migrated the schema from version 1 to 2.\n" == done.out
     left = (
-        "Without an owner: 1 placed order. The audit log does not name their accounts; "
+        "Without an owner: 1 placed order. The audit log does not name the account; "
         "import a file of the columns id and account.\n"
     )
     assert f"Owners set: 3 orders that version 1.0.0 placed.\n{left}" == done.err

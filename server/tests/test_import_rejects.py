@@ -122,7 +122,10 @@ def test_a_word_for_no_value_leads_to_an_empty_cell(field: str, word: str) -> No
     row = dict.fromkeys(("id", "petId", "quantity", "shipDate", "complete"), "")
     with_word = content.replace(f"{{{field}}}", ",".join((row | {field: word}).values()))
     [rejected] = read(with_word.encode(), "csv").rejects
-    assert f"{field} '{word}' seems to say that there is no value; empty such cells." == reason_of(rejected)
+    assert (
+        f"{field} '{word}' seems to say that there is no value; empty such cells, or give null in JSON."
+        == reason_of(rejected)
+    )
     assert not read(content.replace(f"{{{field}}}", ",".join(row.values())).encode(), "csv").rejects
 
 

@@ -172,7 +172,8 @@ class BaseDriver(Generic[T, HttpT]):
         self._clock = options.clock
         self._response: httpx2.Response | None = None
         self._changes = False  # whether a request was sent that changes something
-        self._judged = 0  # the id() of the latest error that the call has seen: it notes a doubt itself
+        # The id() of the latest error that the call saw, and noted a doubt in. A reference would keep its frames.
+        self._judged = 0
 
     def resume(self) -> Sleep | Queue | Send | Read | None:
         """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""

@@ -17,7 +17,7 @@ HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 Timeout = float | httpx2.Timeout | None
 
 MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 86_400.0  # seconds; sockets and operating systems reject others
-_LONGEST = 1e9  # seconds that a socket can still wait
+_LONGEST = 2e6  # seconds that a socket can wait: poll() takes less than 2^31 milliseconds
 
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-match|"

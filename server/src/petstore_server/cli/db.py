@@ -33,7 +33,7 @@ _DAMAGE_KEPT = (
     "REINDEX SCHEMA petstore, and then run UPDATE petstore.store SET damage = NULL."
 )
 
-_NAME_OWNERS = "The audit log does not name their accounts; import a file of the columns id and account."
+_NAME_OWNERS = "The audit log does not name the account; import a file of the columns id and account."
 
 db = Noun("db", "$ petstore db backup /backups/orders.db")
 

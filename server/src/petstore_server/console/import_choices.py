@@ -64,7 +64,7 @@ STATUS_NAMES = {"": "“” (empty)", EVERY_STATUS: "“*” (every other)"}
 PHRASES = {
     "unpacked": "unpack it",
     "without_lines": "delete the lines above it",
-    "array": f"upload the array itself, as jq '{{}}' prints it ({JQ_ROUNDS}), in a file whose name ends with .jsonl",
+    "array": f"upload the array itself, as jq -c '{{}}' prints it ({JQ_ROUNDS}), in a file whose name ends with .jsonl",
     "one_per_line": f"write each record on one line, as jq -c . does ({JQ_ROUNDS})",
     "header": "write {} as its first line",
     "tab_header": r"write {} as its first line, with a tab for each \t",

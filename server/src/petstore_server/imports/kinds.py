@@ -57,7 +57,7 @@ def _without_markers(cell: Cell) -> Cell:
 
     def read(text: str) -> object:
         if text.strip() in MARKERS:
-            raise UnclearCell("seems to say that there is no value", Remedy("empty such cells"))
+            raise UnclearCell("seems to say that there is no value", Remedy("empty such cells, or give null in JSON"))
         return cell(text)
 
     return read

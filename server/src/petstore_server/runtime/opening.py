@@ -43,8 +43,8 @@ def sqlite_path(url: str) -> Path:
     if not is_sqlite(url):
         raise SettingsError(
             "PETSTORE_DATABASE_URL names PostgreSQL, and this command works on the file of a SQLite store. To back up "
-            "PostgreSQL use pg_dump --schema=petstore, and record it with --made; to restore it, stop the servers, "
-            "drop the schema petstore, and use pg_restore."
+            'PostgreSQL use pg_dump --schema=petstore, and record it with --made; docs/operating.md, "Backups and '
+            'restore", has the steps to restore it.'
         )
     return Path(url.removeprefix(SQLITE)).absolute()
 

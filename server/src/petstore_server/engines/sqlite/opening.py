@@ -132,7 +132,7 @@ def require_place(path: Path, *, file_too: bool) -> None:
 
 
 def require_own_log(path: Path) -> None:
-    """Raise StoreUnusable for a backup, or no file, where the log of a file is that was there before.
+    """Raise StoreUnusable for a backup that was not opened yet, or no file, next to the log of a file that was there.
 
     SQLite would write that log into the backup, which damages it, or remove it, and with it the last changes of a store
     that was moved. A store says that it has a log before it is there.
