@@ -21,7 +21,7 @@ from petstore_server.imports.conversions import (
 )
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault
-from petstore_server.imports.timestamps import NO_DATE, Timestamps
+from petstore_server.imports.timestamps import NO_DATE, Timestamps, no_date
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)
@@ -65,7 +65,7 @@ def _without_markers(cell: Cell) -> Cell:
 
 def _flag_cell(text: str) -> bool:
     if NO_DATE.fullmatch(text.strip()):
-        raise UnclearCell("says that there is no date", Remedy("empty these cells"))
+        raise no_date()
     return is_filled(text)
 
 

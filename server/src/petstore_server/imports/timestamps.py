@@ -127,9 +127,14 @@ class Timestamps:
         return UnclearCell(problem, Remedy(then, choices))
 
 
+def no_date() -> UnclearCell:
+    """The error for a cell with NO_DATE."""
+    return UnclearCell("says that there is no date", Remedy("empty these cells"))
+
+
 def _not_a_date(text: str) -> UnclearCell:
     if NO_DATE.fullmatch(text):
-        return UnclearCell("says that there is no date", Remedy("empty these cells"))
+        return no_date()
     if not text:
         return UnclearCell("is empty", Remedy("give null, or leave the field out"))
     if match := _SERIAL.fullmatch(text):

@@ -20,14 +20,16 @@ from petstore_server.store.statements import NOW, Execute, ExecuteMany, ExecuteR
 epoch = history = "epoch"
 connections = "NULL, NULL"
 covering = True
-# Of an account that a restore has removed, there may still be counts, and orders that were placed just after it.
-new_account = """(
-    SELECT 1 + max(id) FROM (
-        SELECT 0 AS id UNION ALL SELECT max(id) FROM accounts
-        UNION ALL SELECT max("after" ->> 'lastAccount') FROM audit
+# The largest identifier of an account, also of one that a restore has removed, in this `schema` of a connection.
+LAST_ACCOUNT = """
+    SELECT max(id) AS id FROM (
+        SELECT 0 AS id UNION ALL SELECT max(id) FROM {schema}.accounts
+        UNION ALL SELECT max("after" ->> 'lastAccount') FROM {schema}.audit
             WHERE action = 'store.restore' AND substr(action, 1, 6) <> 'order.'
     )
-)"""
+"""
+# Of an account that a restore has removed, there may still be counts, and orders that were placed just after it.
+new_account = f"(SELECT 1 + id FROM ({LAST_ACCOUNT.format(schema='main')}))"
 probe = "SELECT 1 FROM petstore.clock"
 heartbeat = "UPDATE petstore.store SET heartbeat = heartbeat + 1"
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.

@@ -24,7 +24,7 @@ from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite import connections, opening
 from petstore_server.engines.sqlite.connections import CREATE, connect, connect_reader, connect_writer, transaction
-from petstore_server.engines.sqlite.dialect import translated
+from petstore_server.engines.sqlite.dialect import LAST_ACCOUNT, translated
 from petstore_server.partial_files import is_protected, partial_file
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.damage import DAMAGED, Damage
@@ -45,13 +45,7 @@ _CARRY_OVER = f"""
         UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_MAX_USUAL} ORDER BY id DESC LIMIT 1
     ) AS previous;
     UPDATE audit SET "after" = json_set("after", '$.lastAccount', previous.id)
-    FROM (
-        SELECT max(id) AS id FROM (
-            SELECT max(id) AS id FROM previous.accounts
-            UNION ALL SELECT max("after" ->> 'lastAccount') FROM previous.audit
-                WHERE action = 'store.restore' AND substr(action, 1, 6) <> 'order.'
-        )
-    ) AS previous
+    FROM ({LAST_ACCOUNT.format(schema="previous")}) AS previous
     WHERE audit.id = (SELECT max(id) FROM audit) AND previous.id > (SELECT coalesce(max(id), 0) FROM accounts);
 """
 _NEW_HISTORY = """
