@@ -199,7 +199,7 @@ async def running_console(stores: Stores, environ: Mapping[str, str] | None = No
         with patch.dict(defaults, CURRENT):
             webhooks, _ = webhook_service(settings, store, clock)
             console = make_console(settings, store, service, webhooks, clock)
-        application = Starlette(routes=console.routes)
+        application = Starlette(routes=[console])
         browser = Browser(application, store, clock)
         try:
             yield Console(store, clock, application, browser, service, console.sources)

@@ -1,13 +1,14 @@
 """The console as an ASGI application: its routes, and the checks that every request passes."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route, request_response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Message, Receive, Scope, Send
 
 from petstore_server.console import access
 from petstore_server.console.forms import account_path, require_storable
@@ -28,57 +29,43 @@ _SAFE_METHODS = {"GET", "HEAD"}  # they change nothing (RFC 9110 section 9.2.1)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
 
-_Respond = Callable[[Request], Awaitable[Response]]
 
+class Console(BaseRoute):
+    """The route of all paths under CONSOLE_PATH, with any method."""
 
-class _Route(Route):
-    """A route that also checks requests whose method it does not have."""
-
-    def __init__(
-        self, checked: Callable[[_Respond], _Respond], path: str, respond: _Respond, methods: Sequence[str] = ("GET",)
-    ) -> None:
-        super().__init__(path, checked(respond), methods=methods)
-        self._methods = self.methods or set()
-
-        async def refuse(_: Request) -> Response:
-            return PlainTextResponse("Method Not Allowed", 405, {"Allow": ", ".join(sorted(self._methods))})
-
-        self._refuse = request_response(checked(refuse))
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (super().handle if scope["method"] in self._methods else self._refuse)(scope, receive, send)
-
-
-class Console:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
-        route = partial(_Route, self._checked)
-        self.routes: Sequence[BaseRoute] = [
-            route(CONSOLE_PATH, _to_overview),
-            *(route(f"{CONSOLE_PATH}/static/{name}", partial(_static, name)) for name in _STATIC),
-            *(route(CONSOLE_PATH + each.path, self._respond(each), methods=[each.method]) for each in ROUTES),
-            route(CONSOLE_PATH + _MISSING.path, self._respond(_MISSING), methods=_METHODS),
-        ]
+        routes = [Route(CONSOLE_PATH, _to_overview)]
+        routes += [Route(f"{CONSOLE_PATH}/static/{name}", partial(_static, name)) for name in _STATIC]
+        for each in ROUTES:
+            routes.append(Route(CONSOLE_PATH + each.path, partial(self._respond, each), methods=[each.method]))
+        routes.append(Route(CONSOLE_PATH + _MISSING.path, partial(self._respond, _MISSING), methods=_METHODS))
+        self._application = Starlette(routes=routes)
+        self._application.router.redirect_slashes = False
 
-    def _respond(self, endpoint: Endpoint) -> _Respond:
-        async def respond(request: Request) -> Response:
-            visit = Visit(request, self.sources, needed_role)
-            response = Response(status_code=500)
-            try:
-                response = await _respond(endpoint, visit)
-            finally:
-                await visit.end(response)
-            return response
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_own = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{CONSOLE_PATH}/")
+        return Match.FULL if is_own else Match.NONE, {}
 
-        return respond
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or respond; with HEADERS, also where no page has the method or the path."""
 
-    def _checked(self, respond: _Respond) -> _Respond:
-        async def checked(request: Request) -> Response:
-            response = _refused(request, self.sources) or await respond(request)
-            response.headers.update(HEADERS)
-            return response
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
 
-        return checked
+        respond = _refused(Request(scope), self.sources) or self._application
+        await respond(scope, receive, send_with_headers)
+
+    async def _respond(self, endpoint: Endpoint, request: Request) -> Response:
+        visit = Visit(request, self.sources, needed_role)
+        response = Response(status_code=500)
+        try:
+            response = await _respond(endpoint, visit)
+        finally:
+            await visit.end(response)
+        return response
 
 
 async def _respond(endpoint: Endpoint, visit: Visit) -> Response:

@@ -90,7 +90,7 @@ class Application:
         has_console = settings.console and settings.workers == 1  # with several workers the supervisor has it
         self.console = make_console(settings, store, self, backend.webhooks, clock) if has_console else None
         self.background = background_tasks(settings, backend, self.authenticator.confirm, clock)
-        routes = self.console.routes if self.console else ()
+        routes = (self.console,) if self.console else ()
         self.admin = admin_application(self.readiness, self.collect, settings, routes)
         self._settings = settings
         self._clock = clock

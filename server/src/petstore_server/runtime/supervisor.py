@@ -252,7 +252,7 @@ async def serve_with_workers(
                 # Learns of damage that another process has seen: the console then takes no change either.
                 learning = BackgroundTask("watch access", store.access_version)
                 opened.callback(group.create_task(run_tasks([learning])).cancel)
-                routes = console.routes
+                routes = (console,)
             server = AdminServer(admin_application(workers.readiness, workers.collect, settings, routes))
             tasks = [asyncio.ensure_future(workers.keep_running()), asyncio.ensure_future(server.serve([admin]))]
             await first(server.wait_until_started, tasks)
