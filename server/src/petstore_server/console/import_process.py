@@ -71,8 +71,17 @@ async def run_import(
     if the command did not report why it failed.
     """
     os.lseek(file, 0, os.SEEK_SET)
-    environ = overriding(os.environ, {"PETSTORE_DATABASE_URL": database_url})
-    process = await _start_command(options, environ, file, rejects)
+    given = {"PETSTORE_DATABASE_URL": database_url, _OPTIONS: json.dumps(options, ensure_ascii=False)}
+    process = await asyncio.create_subprocess_exec(
+        *(*_PETSTORE, *_COMMAND),
+        env=overriding(os.environ, given),
+        stdin=file,
+        stdout=PIPE,
+        stderr=PIPE,
+        limit=_MAX_LINE,
+        pass_fds=(rejects,),
+        start_new_session=True,  # Ctrl-C reaches only the server
+    )
     following = asyncio.ensure_future(_follow(process, report))
     try:
         await asyncio.wait({following})  # which a cancellation does not end
@@ -87,20 +96,6 @@ async def run_import(
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-async def _start_command(options: list[str], environ: dict[str, str], file: int, rejects: int) -> Process:
-    """Start the import of a file, which is its standard input. Raises OSError."""
-    return await asyncio.create_subprocess_exec(
-        *(*_PETSTORE, *_COMMAND),
-        env={**environ, _OPTIONS: json.dumps(options, ensure_ascii=False)},
-        stdin=file,
-        stdout=PIPE,
-        stderr=PIPE,
-        limit=_MAX_LINE,
-        pass_fds=(rejects,),
-        start_new_session=True,  # Ctrl-C reaches only the server
-    )
 
 
 async def _follow(process: Process, report: Callable[[ImportProgress], None]) -> None:

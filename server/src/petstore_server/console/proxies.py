@@ -35,8 +35,7 @@ class RefusedSignIn(RefusedRequest):
 def proxied_operator(request: Request, settings: Settings) -> ProxiedOperator | None:
     """The operator whom the proxy names, None if the request names none. Raises RefusedSignIn."""
     header = settings.console_user_header
-    names = _values(request, header)
-    if header is None or not names:
+    if header is None or not (names := request.headers.getlist(header)):
         return None
     peer = peer_of(request)
     if not is_console_proxy(peer, settings):
@@ -50,7 +49,7 @@ def proxied_operator(request: Request, settings: Settings) -> ProxiedOperator | 
     return ProxiedOperator(name, role)
 
 
-def _name(header: str, names: list[bytes]) -> str:
+def _name(header: str, names: list[str]) -> str:
     """The name in the header. Raises RefusedSignIn unless it is one name, which the audit log can hold."""
     text = _text(header, names[0])
     if len(names) > 1 or "," in text:  # a program on the way may have joined them
@@ -65,23 +64,17 @@ def _name(header: str, names: list[bytes]) -> str:
 
 def _groups(request: Request, header: str | None) -> set[str]:
     """The groups in the header, none if there is no header. Raises RefusedSignIn if it was sent more than once."""
-    lines = _values(request, header)
-    if header is None or not lines:
+    if header is None or not (lines := request.headers.getlist(header)):
         return set()
     if len(lines) > 1:
         raise _refused(f"The header {header} was sent more than once.")
     return {group.strip() for group in _text(header, lines[0]).split(",")} - {""}
 
 
-def _values(request: Request, header: str | None) -> list[bytes]:
-    """The values of all lines of the header, as they were sent."""
-    wanted = None if header is None else header.encode()
-    return [value for name, value in request.scope["headers"] if name == wanted]
-
-
-def _text(header: str, value: bytes) -> str:
+def _text(header: str, value: str) -> str:
+    """The value in UTF-8: Starlette has decoded it as Latin-1, which keeps every byte. Raises RefusedSignIn."""
     try:
-        return value.decode()
+        return value.encode("latin-1").decode()
     except UnicodeDecodeError:
         raise _refused(f"The header {header} is not in UTF-8.") from None
 
