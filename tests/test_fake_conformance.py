@@ -109,11 +109,9 @@ class Side:
         `wh@0` is the identifier of the first webhook, `token@0` the first token, `cursor@` the last cursor, and `hook@`
         the URL of the receiver.
         """
-        path, body = self._with_own(path), self._with_own(body)
-        given = {name: re.sub(r"@(-?\d+)-(\d)", self._etag, value) for name, value in headers.items()}
-        names = {name.replace("_", "-"): value for name, value in given.items()}
-        options = {} if body is None else {"json": self._with_etags(body)}
-        response = await self.client.request(method, path, headers=bearer(self.key, **names), **options)
+        names = {name.replace("_", "-"): self._filled(value) for name, value in headers.items()}
+        options = {} if body is None else {"json": json.loads(self._filled(json.dumps(body)))}
+        response = await self.client.request(method, self._filled(path), headers=bearer(self.key, **names), **options)
         found: dict[str, Any] = {"status": response.status_code, "location": response.headers.get("location")}
         found |= {name: value for name, value in response.headers.items() if name not in OWN_HEADERS}
         found["etag"] = found["status"] < 400 and "etag" in response.headers
@@ -126,9 +124,11 @@ class Side:
             agreed["location"] = found["location"].replace(self.webhooks[-1], "wh@")
         return agreed
 
-    def _with_own(self, content: Any) -> Any:
-        text = re.sub(r"(wh|token)@(\d)", self._named, json.dumps(content))
-        return json.loads(text.replace("hook@", self.hook).replace("cursor@", self.cursor))
+    def _filled(self, text: str) -> str:
+        """The text with what this service has shown in place of the names that both have in common."""
+        text = re.sub(r"(wh|token)@(\d)", self._named, text)
+        text = re.sub(r"@(-?\d+)-(\d)", self._etag, text)
+        return text.replace("hook@", self.hook).replace("cursor@", self.cursor)
 
     def _named(self, found: re.Match[str]) -> str:
         return (self.webhooks if found[1] == "wh" else self.tokens)[int(found[2])]
@@ -136,10 +136,6 @@ class Side:
     def _etag(self, found: re.Match[str]) -> str:
         known = self.etags.get(int(found[1]), ['"none"'])
         return known[max(0, len(known) - 1 - int(found[2]))].strip('"')
-
-    def _with_etags(self, body: Any) -> Any:
-        text = re.sub(r"@(-?\d+)-(\d)", self._etag, json.dumps(body))
-        return json.loads(text)
 
     def _agreed(self, content: Any) -> Any:
         """The content without messages; an order says whether it has changed since it was seen last."""
@@ -419,6 +415,9 @@ async def test_each_scope_allows_the_same(service: Service, stack: AsyncExitStac
     assert 403 in found
 
 
+OF_64_BITS = -(2**63), 2**63 - 1, -(2**63) - 1, 2**63
+"""The bounds of identifiers, and the numbers beyond them."""
+
 PLACEMENTS: list[Any] = [[], {}, {"petId": 1}, {"petId": 1, "quantity": "1"}]
 BATCHES: list[Any] = [
     [],
@@ -433,6 +432,7 @@ BATCHES: list[Any] = [
     {"operations": [{"operation": "ship", "orderId": 1, "ifNoneMatch": "*"}]},
     {"operations": [{"operation": "put", "orderId": 9, "order": {"reference": "A"}}]},
     {"operations": [{"operation": "put", "orderId": 9, "order": {"reference": "x" * 300_000}}]},
+    {"operations": [{"operation": "put", "orderId": number, "order": {}} for number in OF_64_BITS]},
 ]
 
 
@@ -548,6 +548,22 @@ async def test_version_1_gives_the_same_responses(
         await both("GET", path)
     for number in (1, 1, 2, 9, "x"):
         await both("DELETE", f"/v1/store/orders/{number}")
+
+
+async def test_a_malformed_identifier_is_refused_the_same(service: Service, stack: AsyncExitStack) -> None:
+    both = await both_services(service, stack)
+    for text in ("001", "+1", "-0", "1.0", "1_0", "١", "9" * 19, str(2**63), str(-(2**63) - 1), "x"):
+        for version in ("v1", "v2"):
+            refused = await both("DELETE", f"/{version}/store/orders/{text}")
+            assert (404, "invalid_order_id") == (refused["status"], refused["body"]["code"]), text
+
+
+async def test_a_malformed_parameter_is_refused_the_same(service: Service, stack: AsyncExitStack) -> None:
+    both = await both_services(service, stack)
+    limits = [f"{path}?limit={limit}" for path in (ORDERS, "/v2/store/changes") for limit in (-1, 0, 1001)]
+    for target in (*limits, f"{ORDERS}?sort=name"):
+        refused = await both("GET", target)
+        assert (400, "invalid_parameter") == (refused["status"], refused["body"]["code"]), target
 
 
 @with_webhooks
