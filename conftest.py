@@ -148,6 +148,13 @@ async def _store(each_backend: Stores) -> AsyncIterator[Store]:
         yield store
 
 
+@pytest.fixture(name="postgres_store")
+async def _postgres_store(postgres_stores: Stores) -> AsyncIterator[Store]:
+    """A new store in PostgreSQL."""
+    async with postgres_stores.opened() as store:
+        yield store
+
+
 @pytest.fixture(name="service")
 async def _service(request: pytest.FixtureRequest, deployment: Deployment) -> AsyncIterator[Service]:
     """The whole application in this process; the marker `settings` has its environment variables."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from petstore_server.domain.lists import NO_OWNER, Filters, Page, PageQuery, Position, Sort, SortField
 from petstore_server.domain.orders import Order, Status, TrackedOrder
 from petstore_server.store import Store
-from testing.stores import BY
+from testing.stores import BY, all_orders
 
 SORTS = [Sort(field, descending) for field in SortField for descending in (False, True)]
 
@@ -125,7 +125,7 @@ async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> li
 async def model_of(store: Store) -> Model:
     """All orders of the store."""
     owners = {account.name: account.id for account in await store.accounts.list()}
-    orders = sorted([order async for batch in store.orders.scan() for order in batch])
+    orders = sorted(await all_orders(store))
     return {
         order.id: Entry(order, found.updated_at, found.created_at, owners.get(order.account or ""))
         for order, found in zip(orders, await walk(store, Filters(), Sort(), 1000), strict=True)

@@ -21,7 +21,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
-from petstore_server.domain.orders import CANCEL, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines import postgres
 from petstore_server.engines.sqlite import lock_for_serving, migrate
 from petstore_server.runtime.opening import is_sqlite, opened_store, sqlite_path
@@ -228,6 +228,17 @@ async def add_key(store: Store, name: str = "one", account: str = "zoo") -> ApiK
     return await store.keys.create(api_key(name, account), BY)
 
 
+async def add_owner(store: Store, name: str = "zoo") -> int:
+    """An account on the free plan, with a key of its name; return the account's id."""
+    await add_key(store, name, name)
+    return (await store.accounts.find(name)).id
+
+
+async def all_orders(store: Store) -> list[Order]:
+    """All orders by their identifiers, read as an export reads them."""
+    return [order async for batch in store.orders.scan() for order in batch]
+
+
 def pieces_of(orders: OrderList) -> list[bytes]:
     """The records of each piece."""
     return [piece.data for piece in orders.pieces]
@@ -313,8 +324,7 @@ class Canceller:
 
     async def verify(self) -> set[int]:
         """Check that no acknowledged change was lost, and that each was recorded once; return the cancelled orders."""
-        orders = [order async for batch in self._store.orders.scan() for order in batch]
-        cancelled = {order.id for order in orders if order.status is Status.CANCELLED}
+        cancelled = {order.id for order in await all_orders(self._store) if order.status is Status.CANCELLED}
         assert self.acknowledged <= cancelled <= self.acknowledged | self.unsure
         entries = [entry.subject for entry in await log(self._store) if entry.action == "order.cancel"]
         assert sorted(f"order:{number}" for number in cancelled) == sorted(entries)

@@ -33,7 +33,7 @@ from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store, search
 from petstore_server.store.listing import starts_piece
 from testing.search_model import SORTS, Entry, Model, expected, in_order, instant, walk
-from testing.stores import BY, Stores, add_key, pieces_of, records_of
+from testing.stores import BY, Stores, add_owner, pieces_of, records_of
 
 SHIPPED_AT = datetime(2026, 11, 1, 10, tzinfo=UTC)
 SHIP_DATES = (
@@ -455,9 +455,7 @@ async def test_a_history_agrees_with_a_dictionary(
     """Take the steps, and compare the store with the model. The follower looks after `every` steps."""
     stores = each_backend.another()
     async with stores.opened() as writer, stores.opened() as reader:
-        for name in ("zoo", "acme"):
-            await add_key(writer, name, name)
-        accounts: dict[str | None, int] = {account.name: account.id for account in await writer.accounts.list()}
+        accounts: dict[str | None, int] = {name: await add_owner(writer, name) for name in ("zoo", "acme")}
         history = History(writer, reader, accounts)
         owners: tuple[int | None, ...] = (None, *accounts.values())
         followers = {owner: Follower(reader, limit, owner) for owner in owners}

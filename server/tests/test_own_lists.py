@@ -25,7 +25,6 @@ from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.opening import is_sqlite
 from petstore_server.store import Store, search
-from petstore_server.store import search as search_module
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
 from petstore_server.store.search import Search
@@ -36,7 +35,7 @@ from testing.public_server import until
 from testing.search_model import SORTS, all_filters, expected, import_orders, instant, model_of
 from testing.search_model import pages as all_pages
 from testing.service import Service
-from testing.stores import BY, Stores, add_key, opened_file
+from testing.stores import BY, Stores, add_owner, opened_file
 from testing.subprocesses import PATIENCE
 from testing.watched_engine import WatchedEngine, watched_listing
 
@@ -53,9 +52,7 @@ async def plain(lists: OwnLists, owner: int) -> bytes:
 
 
 async def accounts_of(store: Store) -> dict[str, int]:
-    for name in ACCOUNTS:
-        await add_key(store, name, name)
-    return {account.name: account.id for account in await store.accounts.list()}
+    return {name: await add_owner(store, name) for name in ACCOUNTS}
 
 
 @asynccontextmanager
@@ -207,36 +204,33 @@ async def test_closing_the_list_waits_for_the_own_lists_that_are_read(each_backe
 # Pages of version 2
 
 
-async def test_no_page_ends_short_because_of_others_orders(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_page_ends_short_because_of_others_orders(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two own orders there are a hundred of others."""
     monkeypatch.setattr(search, "MAX_WORK", 40)
     monkeypatch.setattr(search, "NARROW", 30)
     dates = [None, *[f"2026-11-{day:02}T00:00:00Z" for day in range(1, 29)]]
     statuses = (Status.PENDING, Status.SHIPPED)
-    async with each_backend.opened() as store:
-        accounts = await accounts_of(store)
-        orders = [
-            Order(number, number % 2, 1, dates[number % 29], None, statuses[number % 2], account=owner)
-            for number in range(2_000)
-            for owner in ["acme" if number % 100 else "zoo"]
-        ]
-        await import_orders(store, orders, 250)
-        model = await model_of(store)
-        since = sorted({entry.updated_at for entry in model.values()})[2]
-        queries = (
-            Filters(),
-            Filters(frozenset(statuses[:1])),
-            Filters(pet_id=0, complete=False),
-            Filters(ship_date_from=instant("2026-11-03T00:00:00Z"), ship_date_to=instant("2026-11-25T00:00:00Z")),
-            Filters(updated_from=since),
-        )
-        for filters, sort in product(queries, SORTS):
-            asked = filters._replace(owner=accounts["zoo"])
-            found = [page async for page in all_pages(store, PageQuery(asked, sort, 7))]
-            assert all(len(page.rows) == 7 for page in found[:-1])
-            assert expected(model, asked, sort) == [order for page in found for order in page.orders]
+    accounts = await accounts_of(store)
+    orders = [
+        Order(number, number % 2, 1, dates[number % 29], None, statuses[number % 2], account=owner)
+        for number in range(2_000)
+        for owner in ["acme" if number % 100 else "zoo"]
+    ]
+    await import_orders(store, orders, 250)
+    model = await model_of(store)
+    since = sorted({entry.updated_at for entry in model.values()})[2]
+    queries = (
+        Filters(),
+        Filters(frozenset(statuses[:1])),
+        Filters(pet_id=0, complete=False),
+        Filters(ship_date_from=instant("2026-11-03T00:00:00Z"), ship_date_to=instant("2026-11-25T00:00:00Z")),
+        Filters(updated_from=since),
+    )
+    for filters, sort in product(queries, SORTS):
+        asked = filters._replace(owner=accounts["zoo"])
+        found = [page async for page in all_pages(store, PageQuery(asked, sort, 7))]
+        assert all(len(page.rows) == 7 for page in found[:-1])
+        assert expected(model, asked, sort) == [order for page in found for order in page.orders]
 
 
 # Own lists and changes read only indexes that begin with the owner, whatever PostgreSQL's statistics say
@@ -287,13 +281,13 @@ def nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
 async def own_statements(url: str, owner: int, filters: Sequence[Filters]) -> list[Query]:
     """All that is read for the own list at first and after a change, its changes, and its pages."""
     async with watched_listing(url) as (_, engine):
-        listing, search = Listing(cast(Engine, engine), owner), Search(cast(Engine, engine))
+        listing, orders = Listing(cast(Engine, engine), owner), Search(cast(Engine, engine))
         held = await listing.current()
         listing._held = held.__class__(held.mark._replace(change=held.mark.change - 1), held.starts, held.pieces)
         await listing.current()
-        await search.last_changes([owner])
+        await orders.last_changes([owner])
         for chosen, sort, after in product(filters, SORTS, (None, Position(5, 5))):
-            await search.page(PageQuery(chosen._replace(owner=owner), sort, 20, after))
+            await orders.page(PageQuery(chosen._replace(owner=owner), sort, 20, after))
         return engine.statements
 
 
@@ -317,12 +311,10 @@ async def test_own_lists_pages_and_changes_read_only_indexes_of_the_owner(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch, statistics: str
 ) -> None:
     """Another account has the newer half of all orders; by the statistics of before, this one had nearly none."""
-    monkeypatch.setattr(search_module, "MAX_WORK", 60)
-    monkeypatch.setattr(search_module, "NARROW", 40)
+    monkeypatch.setattr(search, "MAX_WORK", 60)
+    monkeypatch.setattr(search, "NARROW", 40)
     async with each_backend.opened() as store:
-        for name in ("zoo", "acme"):
-            await add_key(store, name, name)
-        owner = (await store.accounts.find("zoo")).id
+        owner, _ = [await add_owner(store, name) for name in ("zoo", "acme")]
         await import_orders(store, orders_of("zoo", range(FEW)))
         if statistics == "of before":
             analyze(each_backend)
@@ -343,10 +335,8 @@ async def test_own_lists_pages_and_changes_read_only_indexes_of_the_owner(
 
 async def test_a_look_for_own_changes_reads_one_order_of_each_owner(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        for name in ("zoo", "acme"):
-            await add_key(store, name, name)
+        owners = [await add_owner(store, name) for name in ("zoo", "acme")]
         await import_orders(store, [*orders_of("zoo", range(MANY)), *orders_of("acme", range(MANY, 2 * MANY))], 50)
-        owners = [(await store.accounts.find(name)).id for name in ("zoo", "acme")]
         analyze(each_backend)
     async with watched_listing(each_backend.url) as (_, engine):
         listing = Listing(cast(Engine, engine), owners[0])

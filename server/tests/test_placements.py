@@ -13,29 +13,23 @@ from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from testing.cli import CommandLine, Done
 from testing.documents import ROOT
-from testing.stores import BY, SqlitePlaces, Stores, add_key, log
-
-
-async def account(store: Store) -> int:
-    await add_key(store)
-    return (await store.accounts.find("zoo")).id
+from testing.stores import BY, SqlitePlaces, Stores, add_owner, all_orders, log
 
 
 def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement:
     return Placement(account_id, key, 7, quantity, "2026-11-01T10:00:00Z")
 
 
-async def test_no_reference_can_be_chosen_so_that_its_lock_is_that_of_another_owner(postgres_stores: Stores) -> None:
+async def test_no_reference_can_be_chosen_so_that_its_lock_is_that_of_another_owner(postgres_store: Store) -> None:
     """Of these two, PostgreSQL's own hash is the same; such a pair takes a second to find."""
     victim, chosen = (2, "PO-2026-000777"), (1, r'31BlZ*Wp\r1=dUch"=atz`!')
-    async with postgres_stores.opened() as store:
-        engine, find_keys = store.engine, store.engine.dialect.find_keys
-        sql = "SELECT count(DISTINCT hashtextextended(text, 4802)) FROM unnest(%s::text[]) AS pair (text)"
-        assert [(1,)] == await engine.query(sql, ([f"{owner} {text}" for owner, text in (victim, chosen)],))
-        async with engine.snapshot() as read:
-            await read(lambda: find_keys([], [chosen], 0.0))
-            found = await engine.transaction(lambda: find_keys([], [victim, chosen], 0.0))
-        assert {chosen} == found.busy_references
+    engine, find_keys = postgres_store.engine, postgres_store.engine.dialect.find_keys
+    sql = "SELECT count(DISTINCT hashtextextended(text, 4802)) FROM unnest(%s::text[]) AS pair (text)"
+    assert [(1,)] == await engine.query(sql, ([f"{owner} {text}" for owner, text in (victim, chosen)],))
+    async with engine.snapshot() as read:
+        await read(lambda: find_keys([], [chosen], 0.0))
+        found = await engine.transaction(lambda: find_keys([], [victim, chosen], 0.0))
+    assert {chosen} == found.busy_references
 
 
 def test_a_reference_is_erased_as_the_page_says_and_stays_where_it_says(each_backend: Stores) -> None:
@@ -44,7 +38,7 @@ def test_a_reference_is_erased_as_the_page_says_and_stays_where_it_says(each_bac
 
     async def prepare() -> None:
         async with each_backend.opened() as store:
-            account_id = await account(store)
+            account_id = await add_owner(store)
             for number in (cancelled, shipped, pending):
                 await store.orders.place(Placement(account_id, f"key {number}", 7, number, None, f"Roe {number}"), BY)
             await store.orders.change(cancelled, CANCEL, BY)
@@ -69,7 +63,7 @@ def test_a_reference_is_erased_as_the_page_says_and_stays_where_it_says(each_bac
 
 
 async def test_requests_that_share_a_commit_each_get_their_own_outcome(store: Store) -> None:
-    account_id = await account(store)
+    account_id = await add_owner(store)
     first = await store.orders.place(placement(account_id, "used"), BY)
     outcomes = await asyncio.gather(
         store.orders.place(placement(account_id, "new"), BY),
@@ -87,13 +81,13 @@ async def test_requests_that_share_a_commit_each_get_their_own_outcome(store: St
     assert first._replace(replayed=True) == replayed
     assert new._replace(replayed=True) == repeated
     assert [IdempotencyKeyReused] * 2 == [type(reused), type(changed)]
-    assert [1, 2, 3] == [order.id async for batch in store.orders.scan() for order in batch]
+    assert [1, 2, 3] == [order.id for order in await all_orders(store)]
     placements = [entry.subject for entry in await log(store) if entry.action == "order.place"]
     assert ["order:1", "order:2", "order:3"] == placements
 
 
 async def test_requests_that_share_a_commit_are_refused_together_where_identifiers_do_not_suffice(store: Store) -> None:
-    account_id = await account(store)
+    account_id = await add_owner(store)
     await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 2)], "import:1", BY)
     outcomes = await asyncio.gather(
         *(store.orders.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
@@ -102,7 +96,7 @@ async def test_requests_that_share_a_commit_are_refused_together_where_identifie
     refused = [outcome for outcome in outcomes if isinstance(outcome, NoIdentifierLeft)]
     assert set(placed) <= {MAX_ASSIGNED_ID - 1, MAX_ASSIGNED_ID}
     assert 20 - len(set(placed)) == len(refused)
-    stored = [order.id async for batch in store.orders.scan() for order in batch]
+    stored = [order.id for order in await all_orders(store)]
     assert [MAX_ASSIGNED_ID - 2, *sorted(placed)] == stored
 
 
@@ -110,7 +104,7 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
     places = SqlitePlaces(tmp_path)
     stores = Stores(places)
     async with stores.opened() as store:
-        account_id = await account(store)
+        account_id = await add_owner(store)
         backup(sqlite_path(stores.url), tmp_path / "backup")
         placed = await store.orders.place(placement(account_id, "one"), BY)
         await store.orders.import_batch([Order(40)], "import-1", BY)
@@ -123,7 +117,7 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
 
 
 async def test_old_keys_are_forgotten_as_many_as_asked_for_and_do_not_count_after_a_day(store: Store) -> None:
-    account_id = await account(store)
+    account_id = await add_owner(store)
 
     async def place(key: str, seconds: float = 0) -> tuple[int, bool]:
         placed = await store.orders.place(placement(account_id, key), BY._replace(at=BY.at + seconds))

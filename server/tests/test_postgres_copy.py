@@ -20,7 +20,7 @@ from petstore_server.engines.sqlite.maintenance import backup, restore
 from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import execute
-from testing.stores import BY, Stores, add_key, body, log, opened, reason, successor
+from testing.stores import BY, Stores, add_key, all_orders, body, log, opened, reason, successor
 
 ORDERS = 12_000
 
@@ -57,7 +57,7 @@ async def content(store: Store) -> list[Any]:
         await store.keys.list(),
         await store.usage.all(),
         await store.usage.bans(),
-        [order async for batch in store.orders.scan() for order in batch],
+        await all_orders(store),
         [await store.pets.find(pet_id) for pet_id in (INT64_MIN, 7)],
         [entry for entry in await log(store) if entry.action != "store.copy"],
         await body(store),

@@ -17,12 +17,11 @@ from petstore_server.engines.postgres import dialect
 from petstore_server.store.records import order_row
 from petstore_server.store.statements import Execute, Work
 from testing.engines import PostgresEngine
+from testing.postgres_locks import until_waiting
 from testing.stores import BY, Stores, served
-from testing.subprocesses import PATIENCE
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 _VISIBLE = "SELECT '[' || coalesce(string_agg(record, ',' ORDER BY id), '') || ']' FROM petstore.orders"
-_WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 @pytest.fixture(name="others")
@@ -53,13 +52,6 @@ def insert(connection: psycopg.Connection, *orders: Order) -> None:
 def replace(connection: psycopg.Connection, order: Order) -> None:
     """Replace an order as the service does, in a transaction that goes on."""
     perform(connection, dialect.update_orders([order_row(order)], 0.0))
-
-
-async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None:
-    """Wait until so many transactions wait for a lock."""
-    async with asyncio.timeout(PATIENCE):
-        while connection.execute(_WAITING).fetchone() != (number,):  # noqa: ASYNC110 - PostgreSQL reports no event
-            await asyncio.sleep(0.01)
 
 
 async def test_a_change_that_waits_for_another_transaction_gets_a_later_number(

@@ -43,6 +43,7 @@ from testing.stores import (
     PostgresPlaces,
     Stores,
     add_key,
+    all_orders,
     api_key,
     body,
     log,
@@ -109,11 +110,6 @@ async def open_pool(stores: Stores) -> AsyncIterator[Pool]:
         pool = Pool(stores.url, Timelines())
         yield pool
         await pool.close()
-
-
-async def all_orders(store: Store) -> list[Order]:
-    """All orders, read over a long time as an export reads them."""
-    return [order async for batch in store.orders.scan() for order in batch]
 
 
 async def time_to_refusal(call: Callable[[], Awaitable[object]]) -> float:

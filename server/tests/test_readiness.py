@@ -13,6 +13,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.engines.postgres.faults import DAMAGE
 from petstore_server.engines.postgres.pool import Pool
+from petstore_server.store import Store
 from petstore_server.store.damage import Damage
 from petstore_server.store.statements import Query
 from testing.cli import CommandLine
@@ -184,16 +185,15 @@ def test_the_doctor_says_what_to_do_about_damage(cli: CommandLine, scaled_out: d
         cli.store.write_bytes(b"damaged" * 10_000)
 
 
-async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        for kind in DAMAGE:  # as PostgreSQL reports it for a page whose checksum is wrong
-            statement = f"DO $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = '{kind.sqlstate}'; END $$"
-            assert "damaged" in await reason(store.engine.query(statement))
-        for call in (store.orders.change(1, CANCEL, BY), store.check()):
-            assert REMEDY in await reason(call)
-        assert REMEDY in (store.engine.fault() or "")
-        assert [(1,)] == await store.engine.query(Query("SELECT id FROM petstore.orders").sql)
+async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(postgres_store: Store) -> None:
+    await postgres_store.orders.import_batch([Order(1)], "import:1", BY)
+    for kind in DAMAGE:  # as PostgreSQL reports it for a page whose checksum is wrong
+        statement = f"DO $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = '{kind.sqlstate}'; END $$"
+        assert "damaged" in await reason(postgres_store.engine.query(statement))
+    for call in (postgres_store.orders.change(1, CANCEL, BY), postgres_store.check()):
+        assert REMEDY in await reason(call)
+    assert REMEDY in (postgres_store.engine.fault() or "")
+    assert [(1,)] == await postgres_store.engine.query(Query("SELECT id FROM petstore.orders").sql)
 
 
 def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> None:

@@ -18,23 +18,14 @@ from petstore_server.domain.imports import ImportOutcome
 from petstore_server.domain.orders import MAX_ASSIGNED_ID, Order, correct
 from petstore_server.domain.placements import Placed, Placement
 from petstore_server.store import Store
-from testing.stores import BY, Stores, add_key
+from testing.postgres_locks import LOCK_REFERENCE
+from testing.stores import BY, Stores, add_owner, all_orders
 
-LOCK = """
-    SELECT pg_advisory_xact_lock(
-        hashtextextended(%s || ' ' || encode(sha256(convert_to(%s::text, 'UTF8')), 'hex'), 4802)
-    )
-"""
 OWN_ORDER = """
     INSERT INTO petstore.orders (id, status, complete, reference, record, created_at, updated_at, revision, placed,
         account_id)
     VALUES (%s, 'pending', 0, %s, %s, 0, 0, 0, 0, %s)
 """
-
-
-async def owner_of(store: Store, name: str = "zoo") -> int:
-    await add_key(store, name, name)
-    return (await store.accounts.find(name)).id
 
 
 def placement(owner: int, key: str | int, reference: str | None = "R") -> Placement:
@@ -49,13 +40,13 @@ async def place(stores: Sequence[Store], placements: Sequence[Placement]) -> lis
 
 async def owned(store: Store, reference: str = "R") -> list[tuple[int, str | None]]:
     """The orders with a reference, and their owners."""
-    orders = [order async for batch in store.orders.scan() for order in batch]
+    orders = await all_orders(store)
     return [(order.id, order.account) for order in orders if order.reference == reference]
 
 
 async def test_repeated_requests_are_replayed_while_others_want_the_reference(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:
-        owner = await owner_of(one)
+        owner = await add_owner(one)
         outcomes = await place((one, two), [placement(owner, key % 5) for key in range(50)])
         placed = [each for each in outcomes if isinstance(each, Placed)]
         assert 1 == len({each.order_id for each in placed}) == sum(not each.replayed for each in placed)
@@ -85,7 +76,7 @@ async def test_the_message_for_a_reference_in_use_says_what_to_do_after_each_ope
 
 
 async def test_a_request_whose_reference_was_refused_keeps_nothing_of_its_key(store: Store) -> None:
-    owner = await owner_of(store)
+    owner = await add_owner(store)
     await store.orders.place(placement(owner, "a"), BY)
     with pytest.raises(ReferenceInUse):
         await store.orders.place(placement(owner, "b"), BY)
@@ -93,7 +84,7 @@ async def test_a_request_whose_reference_was_refused_keeps_nothing_of_its_key(st
 
 
 async def test_where_no_identifier_is_left_a_reference_is_not_in_use(store: Store) -> None:
-    owner = await owner_of(store)
+    owner = await add_owner(store)
     await store.orders.import_batch([Order(MAX_ASSIGNED_ID)], "import:1", BY)
     outcomes = await place((store,), [placement(owner, key) for key in range(3)])
     assert [NoIdentifierLeft] * 3 == [type(each) for each in outcomes]
@@ -102,10 +93,10 @@ async def test_where_no_identifier_is_left_a_reference_is_not_in_use(store: Stor
 
 async def test_a_reference_that_another_transaction_is_placing_is_waited_for(postgres_stores: Stores) -> None:
     async with postgres_stores.opened() as store:
-        owner = await owner_of(store)
+        owner = await add_owner(store)
         for order_id in (None, 40):
             with psycopg.connect(postgres_stores.url) as other:
-                other.execute(LOCK, [owner, "R"])
+                other.execute(LOCK_REFERENCE, [owner, "R"])
                 waiting = asyncio.create_task(store.orders.place(placement(owner, f"{order_id}"), BY))
                 unrelated = await store.orders.place(placement(owner, f"with {order_id}", f"other {order_id}"), BY)
                 assert not unrelated.replayed
@@ -126,7 +117,7 @@ async def test_a_reference_that_another_transaction_is_placing_is_waited_for(pos
 async def test_an_import_and_placements_of_one_reference_make_one_order(each_backend: Stores) -> None:
     ids, keys = count(1_000, 10), count()
     async with each_backend.opened() as one, each_backend.opened() as two:
-        owner = await owner_of(one)
+        owner = await add_owner(one)
         for number in range(8):
             reference = f"R {number}"
             rows = [Order(next(ids), reference=reference, account="zoo") for _ in range(2)]

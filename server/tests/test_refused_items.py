@@ -339,26 +339,23 @@ _BY_STATE = {
     ("kind", "state"), [(kind, state) for kind, all_ in _BY_STATE.items() for state in all_.split()]
 )
 async def test_what_is_the_environments_fault_is_decided_by_sqlstate(
-    kind: type[Exception], state: str, postgres_stores: Stores
+    kind: type[Exception], state: str, postgres_store: Store
 ) -> None:
     def work() -> Work[None]:
         yield Execute(f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$")
 
-    async with postgres_stores.opened() as store:
-        with pytest.raises(kind):
-            await store.engine.transaction(work)
-        assert (kind is ServiceUnavailable) == (store.engine.fault() is not None)
+    with pytest.raises(kind):
+        await postgres_store.engine.transaction(work)
+    assert (kind is ServiceUnavailable) == (postgres_store.engine.fault() is not None)
 
 
 @pytest.mark.parametrize("missing", ["petstore.gone", "nowhere.gone"])
-async def test_a_missing_table_outside_of_functions_is_an_outage(missing: str, postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        with pytest.raises(ServiceUnavailable):
-            await store.engine.query(f"SELECT 1 FROM {missing}")
+async def test_a_missing_table_outside_of_functions_is_an_outage(missing: str, postgres_store: Store) -> None:
+    with pytest.raises(ServiceUnavailable):
+        await postgres_store.engine.query(f"SELECT 1 FROM {missing}")
 
 
-async def test_what_the_driver_cannot_send_is_the_fault_of_the_value(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        with pytest.raises(StatementFailed):
-            await store.engine.query("SELECT %s::text", ("\0",))
-        assert store.engine.fault() is None
+async def test_what_the_driver_cannot_send_is_the_fault_of_the_value(postgres_store: Store) -> None:
+    with pytest.raises(StatementFailed):
+        await postgres_store.engine.query("SELECT %s::text", ("\0",))
+    assert postgres_store.engine.fault() is None

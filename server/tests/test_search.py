@@ -30,21 +30,20 @@ def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_bounds")
-async def test_a_page_ends_short_where_the_work_for_it_ends_and_the_walk_goes_on(each_backend: Stores) -> None:
+async def test_a_page_ends_short_where_the_work_for_it_ends_and_the_walk_goes_on(store: Store) -> None:
     dates = (None, DAY.format(1), DAY.format(2), DAY.format(3))
     orders = [Order(number, 1, 1, dates[number % 4], number % 9 == 0) for number in range(45)]
     filters = Filters(complete=True, pet_id=1)
-    async with each_backend.opened() as store:
-        await import_orders(store, orders, 4)
-        model = await model_of(store)
-        for sort in SORTS:
-            every = in_order(model.values(), sort)
-            matching = [entry.tracked for entry in every if matches(entry, filters)]
-            page = await store.search.page(PageQuery(filters, sort, 5))
-            assert [entry.tracked for entry in every[:10] if matches(entry, filters)] == page.orders, sort
-            assert position_of(every[9], sort) == page.next, sort
-            for limit in (1, 2, 5, 1000):
-                assert matching == await walk(store, filters, sort, limit), (sort, limit)
+    await import_orders(store, orders, 4)
+    model = await model_of(store)
+    for sort in SORTS:
+        every = in_order(model.values(), sort)
+        matching = [entry.tracked for entry in every if matches(entry, filters)]
+        page = await store.search.page(PageQuery(filters, sort, 5))
+        assert [entry.tracked for entry in every[:10] if matches(entry, filters)] == page.orders, sort
+        assert position_of(every[9], sort) == page.next, sort
+        for limit in (1, 2, 5, 1000):
+            assert matching == await walk(store, filters, sort, limit), (sort, limit)
 
 
 FILTERS = (
@@ -57,7 +56,7 @@ FILTERS = (
 
 @pytest.mark.usefixtures("small_bounds")
 async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are about as many orders of pet 2 as are sorted at most, so that its filter becomes narrow and wide."""
     monkeypatch.setattr(search, "NARROW", 12)
@@ -69,24 +68,23 @@ async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_chan
             number, chance.choice((None, 1, 1, 2)), 1, chance.choice(dates), chance.choice((None, True, False))
         )
 
-    async with each_backend.opened() as store:
-        await import_orders(store, [some_order(number) for number in range(0, 40, 2)])
-        for sort, filters in product(SORTS, FILTERS):
-            history = [await model_of(store)]
-            walked: list[int] = []
-            async for page in search_model.pages(store, PageQuery(filters, sort, chance.choice((2, 3)))):
-                walked += [row[5] for row in page.rows]
-                await import_orders(store, [some_order(chance.randrange(40))])
-                history.append(await model_of(store))
-            lasting = {
-                number
-                for number, entry in history[0].items()
-                if all(
-                    matches(state[number], filters) and position_of(state[number], sort) == position_of(entry, sort)
-                    for state in history
-                )
-            }
-            assert all(walked.count(number) == 1 for number in lasting), (sort, filters)
+    await import_orders(store, [some_order(number) for number in range(0, 40, 2)])
+    for sort, filters in product(SORTS, FILTERS):
+        history = [await model_of(store)]
+        walked: list[int] = []
+        async for page in search_model.pages(store, PageQuery(filters, sort, chance.choice((2, 3)))):
+            walked += [row[5] for row in page.rows]
+            await import_orders(store, [some_order(chance.randrange(40))])
+            history.append(await model_of(store))
+        lasting = {
+            number
+            for number, entry in history[0].items()
+            if all(
+                matches(state[number], filters) and position_of(state[number], sort) == position_of(entry, sort)
+                for state in history
+            )
+        }
+        assert all(walked.count(number) == 1 for number in lasting), (sort, filters)
 
 
 # Lists for operators, on one snapshot

@@ -12,7 +12,7 @@ from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.runtime.opening import opened_store
 from petstore_server.store import Store
 from petstore_server.store.engine import run_synchronously
-from testing.stores import BY, reason, require_store_file, write_locked
+from testing.stores import BY, all_orders, reason, require_store_file, write_locked
 
 
 def use(path: Path, work: Callable[[Store], Awaitable[Any]]) -> Any:
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def statuses(store: Store) -> list[Status]:
-    return [order.status async for batch in store.orders.scan() for order in batch]
+    return [order.status for order in await all_orders(store)]
 
 
 def test_a_change_waits_once_for_another_program_that_keeps_the_file_locked(path: Path) -> None:

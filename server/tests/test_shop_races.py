@@ -16,6 +16,7 @@ from testing.deployment import Deployment
 from testing.partners import ORDERS
 from testing.process import EVERY_SCOPE, UNLIMITED, environment, new_key, petstore, serving
 from testing.redis_engine import shared_redis
+from testing.stores import all_orders
 from testing.subprocesses import PATIENCE
 
 RACES = 500
@@ -219,12 +220,10 @@ async def test_500_races_over_two_processes_are_explained_by_one_order_of_events
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
         await connections.close()
     actions: dict[int, list[str]] = {order_id: [] for order_id in races}
-    finals: dict[int, str] = {}
     async with opened_store(environment(each_deployment)["PETSTORE_DATABASE_URL"]) as store:
         for subject, action in await store.engine.query(CHANGES_OF_ORDERS, short=False):
             actions[int(subject.removeprefix("order:"))].append(action)
-        async for orders in store.orders.scan():
-            finals |= {order.id: str(order.status) for order in orders}
+        finals = {order.id: str(order.status) for order in await all_orders(store)}
     assert RACES == len(races)
     outcomes = {each.outcome for _, seen, _ in races.values() for each in seen}
     assert {"done", "created", "not found", "precondition_failed", "order_not_shipped"} <= outcomes

@@ -30,9 +30,10 @@ from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.postgres.options import BRIEFLY, transactions
 from petstore_server.engines.sqlite import engine, serial
 from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.store import Store
 from petstore_server.store.engine import Engine, Part, bulk_transaction, snapshot, transaction
 from petstore_server.store.statements import Execute, Query, Row, Work
-from testing.stores import BY, Stores, add_key, api_key, log, opened_file, successor
+from testing.stores import BY, Stores, add_key, all_orders, api_key, log, opened_file, successor
 from testing.subprocesses import PATIENCE
 
 NOW = 10_000.0
@@ -55,16 +56,22 @@ async def engine_of(stores: Stores) -> AsyncIterator[Engine]:
         await opened.close()
 
 
-async def commit_before(
-    other: psycopg.AsyncConnection, stores: Stores, work: Awaitable[object], last: str = "SELECT 1"
-) -> None:
+@pytest.fixture(name="other")
+async def _other(postgres_stores: Stores, postgres_store: Store) -> AsyncIterator[psycopg.AsyncConnection]:
+    """Another program's connection to a store in PostgreSQL, in which the account zoo has the key key_one."""
+    await add_key(postgres_store)
+    async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+        yield other
+
+
+async def commit_before(other: psycopg.AsyncConnection, work: Awaitable[object], last: str = "SELECT 1") -> None:
     """Begin work, commit what another program has changed when the work waits for that, and end the work.
 
     `last` is what the other program does before it commits.
     """
     sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     task = asyncio.ensure_future(work)
-    async with await psycopg.AsyncConnection.connect(stores.url, autocommit=True) as connection:
+    async with await psycopg.AsyncConnection.connect(other.info.dsn, autocommit=True) as connection:
         async with asyncio.timeout(PATIENCE):
             while await (await connection.execute(sql)).fetchone() is None:
                 assert not task.done(), "it did not wait"
@@ -94,102 +101,95 @@ async def test_a_transaction_on_the_writers_thread_ends_while_the_event_loop_is_
         await task
 
 
-async def test_a_change_of_an_account_keeps_one_that_was_under_way(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        await add_key(store)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("UPDATE petstore.accounts SET contact = 'a@example.com' WHERE name = 'zoo'")
-            await commit_before(other, postgres_stores, store.accounts.change("zoo", suspend(NOW), BY))
-        account = await store.accounts.find("zoo")
+async def test_a_change_of_an_account_keeps_one_that_was_under_way(
+    postgres_store: Store, other: psycopg.AsyncConnection
+) -> None:
+    await other.execute("UPDATE petstore.accounts SET contact = 'a@example.com' WHERE name = 'zoo'")
+    await commit_before(other, postgres_store.accounts.change("zoo", suspend(NOW), BY))
+    account = await postgres_store.accounts.find("zoo")
     assert ("a@example.com", NOW) == (account.contact, account.suspended_at)
 
 
 async def test_no_key_is_rotated_that_is_being_revoked_or_created_where_an_account_closes(
-    postgres_stores: Stores,
+    postgres_store: Store, other: psycopg.AsyncConnection
 ) -> None:
-    async with postgres_stores.opened() as store:
-        key = await add_key(store)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("UPDATE petstore.keys SET revoked_at = 5 WHERE id = %s", (key.id,))
-            with pytest.raises(KeyNotUsable):
-                await commit_before(other, postgres_stores, store.keys.rotate(key.id, successor("two"), NOW, BY))
-            await other.execute("UPDATE petstore.accounts SET closed_at = 5 WHERE name = 'zoo'")
-            with pytest.raises(AccountClosed):
-                await commit_before(other, postgres_stores, store.keys.create(api_key("two"), BY))
-        assert [key.id] == [each.id for each in await store.keys.list()]
+    keys = postgres_store.keys
+    await other.execute("UPDATE petstore.keys SET revoked_at = 5")
+    with pytest.raises(KeyNotUsable):
+        await commit_before(other, keys.rotate("key_one", successor("two"), NOW, BY))
+    await other.execute("UPDATE petstore.accounts SET closed_at = 5 WHERE name = 'zoo'")
+    with pytest.raises(AccountClosed):
+        await commit_before(other, keys.create(api_key("two"), BY))
+    assert ["key_one"] == [each.id for each in await keys.list()]
 
 
-async def test_a_key_that_is_being_created_is_revoked_when_its_account_closes(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        await add_key(store)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("SELECT 1 FROM petstore.accounts FOR SHARE")
-            await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, None))
-            await commit_before(other, postgres_stores, store.accounts.close_account("zoo", BY))
-        assert [BY.at] * 2 == [key.revoked_at for key in await store.keys.list("zoo")]
+async def test_a_key_that_is_being_created_is_revoked_when_its_account_closes(
+    postgres_store: Store, other: psycopg.AsyncConnection
+) -> None:
+    await other.execute("SELECT 1 FROM petstore.accounts FOR SHARE")
+    await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, None))
+    await commit_before(other, postgres_store.accounts.close_account("zoo", BY))
+    assert [BY.at] * 2 == [key.revoked_at for key in await postgres_store.keys.list("zoo")]
+
+
+@pytest.fixture(name="webhook")
+async def _webhook(postgres_store: Store, other: psycopg.AsyncConnection) -> Webhook:
+    """A webhook of the account zoo that is not stored yet."""
+    return Webhook("wh_one", (await postgres_store.accounts.find("zoo")).id, "zoo", "https://shop.example/", NOW)
 
 
 async def test_a_new_webhook_waits_for_its_account_without_keeping_changes_of_access_waiting(
-    postgres_stores: Stores,
+    postgres_store: Store, other: psycopg.AsyncConnection, webhook: Webhook
 ) -> None:
-    async with postgres_stores.opened() as store:
-        await add_key(store)
-        webhook = Webhook("wh_one", (await store.accounts.find("zoo")).id, "zoo", "https://shop.example/", NOW)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("UPDATE petstore.accounts SET note = 'new' WHERE name = 'zoo'")
-            free = "SELECT 1 FROM petstore.store FOR UPDATE NOWAIT"
-            await commit_before(other, postgres_stores, store.webhooks.create(webhook, "digest", BY), free)
-        assert [webhook.id] == [each.id for each in await store.webhooks.of_account()]
+    await other.execute("UPDATE petstore.accounts SET note = 'new' WHERE name = 'zoo'")
+    free = "SELECT 1 FROM petstore.store FOR UPDATE NOWAIT"
+    await commit_before(other, postgres_store.webhooks.create(webhook, "digest", BY), free)
+    assert [webhook.id] == [each.id for each in await postgres_store.webhooks.of_account()]
 
 
-async def test_a_change_of_a_webhook_under_way_is_kept_when_all_secrets_are_replaced(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        await add_key(store)
-        webhook = Webhook("wh_one", (await store.accounts.find("zoo")).id, "zoo", "https://shop.example/", NOW)
-        await store.webhooks.create(webhook, "digest", BY)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("UPDATE petstore.webhooks SET state = 'paused'")
-            await commit_before(other, postgres_stores, store.webhooks.rotate_all("another", BY))
-        found = await store.webhooks.find("wh_one")
-        assert (WebhookState.PAUSED, 2) == (found.state, found.generation)
+async def test_a_change_of_a_webhook_under_way_is_kept_when_all_secrets_are_replaced(
+    postgres_store: Store, other: psycopg.AsyncConnection, webhook: Webhook
+) -> None:
+    await postgres_store.webhooks.create(webhook, "digest", BY)
+    await other.execute("UPDATE petstore.webhooks SET state = 'paused'")
+    await commit_before(other, postgres_store.webhooks.rotate_all("another", BY))
+    found = await postgres_store.webhooks.find(webhook.id)
+    assert (WebhookState.PAUSED, 2) == (found.state, found.generation)
 
 
-async def test_all_sessions_end_also_one_of_a_sign_in_under_way_and_each_is_ended_once(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        await store.sessions.create_link("link", BY)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("DELETE FROM petstore.console_sessions")
-            await other.execute(
-                "INSERT INTO petstore.console_sessions (digest, kind, actor, role, began_at, expires_at)"
-                " VALUES (sha256('one'), 'session', 'operator:ada', 'admin', %s, %s)",
-                (BY.at, BY.at + 60),
-            )
-            await commit_before(other, postgres_stores, store.sessions.end_all(BY))
-            assert [] == await store.sessions.list(BY.at)
-            await store.sessions.create_link("link", BY)
-            await store.sessions.sign_in("link", "token", BY.at)
-            [session] = await store.sessions.list(BY.at)
-            await other.execute("DELETE FROM petstore.console_sessions")
-            with pytest.raises(SessionNotFound):
-                await commit_before(other, postgres_stores, store.sessions.end_one(session.id, BY))
-        assert "console.end_session" not in [entry.action for entry in await log(store)]
+async def test_all_sessions_end_also_one_of_a_sign_in_under_way_and_each_is_ended_once(
+    postgres_store: Store, other: psycopg.AsyncConnection
+) -> None:
+    sessions = postgres_store.sessions
+    await sessions.create_link("link", BY)
+    await other.execute("DELETE FROM petstore.console_sessions")
+    await other.execute(
+        "INSERT INTO petstore.console_sessions (digest, kind, actor, role, began_at, expires_at)"
+        " VALUES (sha256('one'), 'session', 'operator:ada', 'admin', %s, %s)",
+        (BY.at, BY.at + 60),
+    )
+    await commit_before(other, sessions.end_all(BY))
+    assert [] == await sessions.list(BY.at)
+    await sessions.create_link("link", BY)
+    await sessions.sign_in("link", "token", BY.at)
+    [session] = await sessions.list(BY.at)
+    await other.execute("DELETE FROM petstore.console_sessions")
+    with pytest.raises(SessionNotFound):
+        await commit_before(other, sessions.end_one(session.id, BY))
+    assert "console.end_session" not in [entry.action for entry in await log(postgres_store)]
 
 
 @pytest.mark.parametrize("order_id", [1, UNASSIGNED])
-async def test_an_import_waits_for_another_one_of_the_same_references(order_id: int, postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        await add_key(store)
-        order = Order(order_id, 7, reference="A", account="zoo")
-        lock = find_keys([], [((await store.accounts.find("zoo")).id, "A")], NOW)
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            statements: Any = next(lock)
-            for query in statements:
-                await other.execute(query.sql, query.parameters)
-            importing = store.orders.import_batch([order], "import-1", BY, by_reference=order_id == UNASSIGNED)
-            await commit_before(other, postgres_stores, importing)
-        assert [Order(1, 7, reference="A", account="zoo")] == [
-            each async for some in store.orders.scan() for each in some
-        ]
+async def test_an_import_waits_for_another_one_of_the_same_references(
+    order_id: int, postgres_store: Store, other: psycopg.AsyncConnection
+) -> None:
+    orders, order = postgres_store.orders, Order(order_id, 7, reference="A", account="zoo")
+    lock = find_keys([], [((await postgres_store.accounts.find("zoo")).id, "A")], NOW)
+    statements: Any = next(lock)
+    for query in statements:
+        await other.execute(query.sql, query.parameters)
+    await commit_before(other, orders.import_batch([order], "import-1", BY, by_reference=order_id == UNASSIGNED))
+    assert [order._replace(id=1)] == await all_orders(postgres_store)
 
 
 async def test_postgresql_looks_for_a_deadlock_before_a_wait_ends(postgres_stores: Stores) -> None:
@@ -201,25 +201,24 @@ async def test_postgresql_looks_for_a_deadlock_before_a_wait_ends(postgres_store
     assert looks_after < for_lock == for_lock_briefly < for_statement
 
 
-async def test_changes_of_keys_and_accounts_do_not_wait_for_the_foreign_keys_of_usage(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store, await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-        key = await add_key(store)
-        await other.execute("SELECT 1 FROM petstore.accounts, petstore.keys FOR KEY SHARE")
-        await store.keys.rotate(key.id, successor("two"), NOW, BY)
-        await store.accounts.change("zoo", suspend(NOW), BY)
-        await store.accounts.close_account("zoo", BY)
+async def test_changes_of_keys_and_accounts_do_not_wait_for_the_foreign_keys_of_usage(
+    postgres_store: Store, other: psycopg.AsyncConnection
+) -> None:
+    await other.execute("SELECT 1 FROM petstore.accounts, petstore.keys FOR KEY SHARE")
+    await postgres_store.keys.rotate("key_one", successor("two"), NOW, BY)
+    await postgres_store.accounts.change("zoo", suspend(NOW), BY)
+    await postgres_store.accounts.close_account("zoo", BY)
 
 
-async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        key = await add_key(store)
-        await store.usage.save({}, [Ban(key.id, 1, 2, 1)])  # an earlier ban: saving the next needs no new row
-        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
-            await other.execute("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key.id,))
-            await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, key.id))
-            saving = store.usage.save({}, [Ban(key.id, int(NOW), int(NOW) + 60, 1)])
-            await commit_before(other, postgres_stores, saving)
-        assert {key.id, "key_two"} == {ban.key_id for ban in await store.usage.bans() if ban.holds(NOW)}
+async def test_a_ban_reaches_the_successor_of_a_rotation_under_way(
+    postgres_store: Store, other: psycopg.AsyncConnection
+) -> None:
+    usage = postgres_store.usage
+    await usage.save({}, [Ban("key_one", 1, 2, 1)])  # an earlier ban: saving the next needs no new row
+    await other.execute("SELECT 1 FROM petstore.keys FOR UPDATE")
+    await other.execute(INSERT_SECOND_KEY, (api_key("two").digest, NOW, "key_one"))
+    await commit_before(other, usage.save({}, [Ban("key_one", int(NOW), int(NOW) + 60, 1)]))
+    assert {"key_one", "key_two"} == {ban.key_id for ban in await usage.bans() if ban.holds(NOW)}
 
 
 async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(each_backend: Stores) -> None:
@@ -252,22 +251,21 @@ async def test_what_a_failed_transaction_wrote_is_undone_without_its_neighbours(
 @pytest.mark.parametrize(
     "error", [ServiceUnavailable("a secret is another one"), OSError("no space")], ids=["unavailable", "defect"]
 )
-async def test_what_a_transaction_raises_is_for_its_caller_only(error: Exception, each_backend: Stores) -> None:
+async def test_what_a_transaction_raises_is_for_its_caller_only(error: Exception, store: Store) -> None:
     def work() -> Work[None]:
         yield Execute("INSERT INTO petstore.pets (id, record) VALUES (1, '{}')")
         raise error
 
-    async with each_backend.opened() as store:
-        orders = range(200)  # more than two commits, for the second of which others wait
-        await store.orders.import_batch([Order(number) for number in orders], "import", BY)
-        cancels = [store.orders.change(number, CANCEL, BY) for number in orders]
-        outcomes = await asyncio.gather(store.engine.transaction(work), *cancels, return_exceptions=True)
-        assert [type(error), *[Order] * 200] == [type(outcome) for outcome in outcomes]
-        for bulk in (False, True):
-            with pytest.raises(type(error)) as raised:
-                await store.engine.transaction(work, bulk=bulk)
-            assert error is raised.value
-        assert [] == await store.engine.query("SELECT id FROM petstore.pets")
+    orders = range(200)  # more than two commits, for the second of which others wait
+    await store.orders.import_batch([Order(number) for number in orders], "import", BY)
+    cancels = [store.orders.change(number, CANCEL, BY) for number in orders]
+    outcomes = await asyncio.gather(store.engine.transaction(work), *cancels, return_exceptions=True)
+    assert [type(error), *[Order] * 200] == [type(outcome) for outcome in outcomes]
+    for bulk in (False, True):
+        with pytest.raises(type(error)) as raised:
+            await store.engine.transaction(work, bulk=bulk)
+        assert error is raised.value
+    assert [] == await store.engine.query("SELECT id FROM petstore.pets")
 
 
 async def test_a_commit_whose_response_was_lost_is_not_repeated(postgres_stores: Stores) -> None:

@@ -29,7 +29,7 @@ from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.damage import overwrite
 from testing.documents import ROOT
-from testing.stores import BY, add_key, body, locked, log, opened, opened_file
+from testing.stores import BY, add_key, all_orders, body, locked, log, opened, opened_file
 
 ADDED_TRIGGER = "CREATE TRIGGER spy AFTER UPDATE ON orders BEGIN DELETE FROM keys; END"
 KEPT = "store.db.before-restore-19700101T001640Z"
@@ -51,7 +51,7 @@ async def filled(path: Path, count: int = 3) -> Path:
 
 async def cancelled_in(store: Store) -> set[int]:
     """The identifiers of the cancelled orders."""
-    orders = [order async for batch in store.orders.scan() for order in batch]
+    orders = await all_orders(store)
     return {order.id for order in orders if order.status is Status.CANCELLED}
 
 

@@ -19,7 +19,7 @@ from petstore_server.store import Store
 from testing.damage import execute, set_record
 from testing.forked_work import import_many
 from testing.preloaded import forking
-from testing.stores import BY, Stores, batches, log
+from testing.stores import BY, Stores, all_orders, batches, log
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 
@@ -98,7 +98,7 @@ async def test_an_import_has_an_outcome_for_each_order(store: Store) -> None:
         ImportOutcome.CREATED,
     ] == decisions
     after = [before[0], Order(2, 20), before[2]._replace(status=Status.CANCELLED), before[3], Order(5)]
-    assert after == [order async for batch in store.orders.scan() for order in batch]
+    assert after == await all_orders(store)
     assert [] == await store.orders.import_batch([], "import:3", BY)  # changes nothing, and is not in the audit log
     assert [ImportOutcome.UNCHANGED] == await store.orders.import_batch([Order(5)], "import:4", BY)
     entry = (await log(store))[-1]

@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import apsw
-import psycopg
 import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
@@ -21,7 +20,7 @@ from petstore_server.store import Store, audit, search
 from petstore_server.store.statements import ExecuteMany, Query, Work
 from testing.damage import execute
 from testing.search_model import SORTS, Entry, Model, all_filters, import_orders, in_order, instant, position_of, walk
-from testing.stores import BY, Stores, opened_file
+from testing.stores import BY, Stores, all_orders, opened_file
 
 DAY = "2026-11-{:02}T00:00:00Z"
 UPDATED = Sort(SortField.UPDATED_AT)
@@ -67,7 +66,7 @@ def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def change_many(store: Store) -> Model:
     """Have few and many orders of each status, of few times."""
-    orders = sorted([order async for batch in store.orders.scan() for order in batch])
+    orders = sorted(await all_orders(store))
     await import_orders(store, [order._replace(status=Status.CANCELLED) for order in orders[1_000:4_000]])
     await import_orders(store, [order._replace(complete=True) for order in orders[4_200:4_220]])
     return await listed(store)
@@ -196,11 +195,10 @@ async def explained_page(database: PostgresEngine, work: Work[Page]) -> Plan:
     return Plan(read, methods)
 
 
-def analyze(url: str) -> None:
+def analyze(stores: Stores) -> None:
     """Have PostgreSQL take its statistics now, and not again."""
-    with psycopg.connect(url, autocommit=True) as other:
-        other.execute("ALTER TABLE petstore.orders SET (autovacuum_enabled = off)")
-        other.execute("ANALYZE")
+    execute(stores, "ALTER TABLE petstore.orders SET (autovacuum_enabled = off)")
+    execute(stores, "ANALYZE")
 
 
 @pytest.mark.usefixtures("bounded")
@@ -208,7 +206,7 @@ async def test_postgresql_reads_few_rows_for_any_page_whatever_its_statistics_sa
     """By its statistics, all orders are pending and incomplete, and have one time."""
     async with postgres_stores.opened() as store:
         await import_orders(store, orders_of_one_day(), MANY)
-        analyze(postgres_stores.url)
+        analyze(postgres_stores)
         async for query, plan in explained(postgres_stores.url, deep_queries(await listed(store))):
             assert plan.rows < 110, query
         queries = hostile_queries(await change_many(store))
@@ -224,7 +222,7 @@ async def test_postgresql_walks_a_status_and_a_pet_that_all_orders_have_left_sin
     async with postgres_stores.opened() as store:
         orders = [Order(number, 1, 1) for number in range(MANY)]
         await import_orders(store, orders)
-        analyze(postgres_stores.url)
+        analyze(postgres_stores)
         await import_orders(store, [order._replace(pet_id=2, status=Status.CANCELLED) for order in orders])
     left = (
         Filters(frozenset({Status.PENDING})),
@@ -252,7 +250,7 @@ async def test_postgresql_reads_a_common_status_or_pet_without_the_orders_of_ano
     ]
     async with postgres_stores.opened() as store:
         await import_orders(store, orders)
-    analyze(postgres_stores.url)
+    analyze(postgres_stores)
     queries = [PageQuery(filters, Sort(), 100) for filters in (Filters(frozenset({Status.PENDING})), Filters(pet_id=1))]
     async for query, plan in explained(postgres_stores.url, queries):
         assert plan.rows < 110, query
@@ -272,7 +270,7 @@ async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_tha
     async with postgres_stores.opened() as store:
         await import_orders(store, [Order(sign * number, number % 20, 1, DAY.format(10)) for number in range(2_000)])
         model = await listed(store)
-        analyze(postgres_stores.url)
+        analyze(postgres_stores)
         await import_orders(store, [Order(sign * number, 7, 1, date) for number in range(2_000, 8_000)])
     queries = []
     for sort in sorts:
@@ -284,31 +282,29 @@ async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_tha
 
 
 async def test_each_batch_of_a_scan_examines_a_bounded_number_of_orders(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MAX_WORK", 10)
-    async with each_backend.opened() as store:
-        orders = [Order(number, complete=number == 44) for number in range(50)]
-        await store.orders.import_batch(orders, "import:1", BY)
-        batches = [[order.id for order in batch] async for batch in store.orders.scan(Filters(complete=True))]
-        assert [[], [], [], [], [44]] == batches[:5]
-        assert [] == [order_id for batch in batches[5:] for order_id in batch]
+    orders = [Order(number, complete=number == 44) for number in range(50)]
+    await store.orders.import_batch(orders, "import:1", BY)
+    batches = [[order.id for order in batch] async for batch in store.orders.scan(Filters(complete=True))]
+    assert [[], [], [], [], [44]] == batches[:5]
+    assert [] == [order_id for batch in batches[5:] for order_id in batch]
 
 
 async def test_each_page_of_the_audit_log_examines_a_bounded_number_of_entries(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with each_backend.opened() as store:
-        for number in range(25):
-            actor = Actor("operator:ann" if number else "key:one", BY.at + number)
-            await store.orders.import_batch([Order(number)], f"import:{number}", actor)
-        for limit, more in ((24, True), (25, False)):
-            page = await store.audit.page(AuditFilters(), limit)
-            assert (limit, more) == (len(page.entries), page.next is not None)
-        monkeypatch.setattr(audit, "MAX_SCAN", 10)
-        filters = AuditFilters(actor="key:one")
-        first = await store.audit.page(filters, 5)
-        assert ([], True) == ([*first.entries], first.next is not None)
-        assert ["key:one"] == [entry.actor async for entry in store.audit.entries(filters, newest_first=True)]
-        following = AuditFilters(actor="key:one", since=BY.at, until=BY.at + 11)  # the eleventh is the one that matches
-        assert ["key:one"] == [entry.actor async for entry in store.audit.entries(following, newest_first=True)]
+    for number in range(25):
+        actor = Actor("operator:ann" if number else "key:one", BY.at + number)
+        await store.orders.import_batch([Order(number)], f"import:{number}", actor)
+    for limit, more in ((24, True), (25, False)):
+        page = await store.audit.page(AuditFilters(), limit)
+        assert (limit, more) == (len(page.entries), page.next is not None)
+    monkeypatch.setattr(audit, "MAX_SCAN", 10)
+    filters = AuditFilters(actor="key:one")
+    first = await store.audit.page(filters, 5)
+    assert ([], True) == ([*first.entries], first.next is not None)
+    assert ["key:one"] == [entry.actor async for entry in store.audit.entries(filters, newest_first=True)]
+    following = AuditFilters(actor="key:one", since=BY.at, until=BY.at + 11)  # the eleventh is the one that matches
+    assert ["key:one"] == [entry.actor async for entry in store.audit.entries(following, newest_first=True)]

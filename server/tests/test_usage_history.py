@@ -164,12 +164,11 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
         assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.counts(account, *ALL_TIME, Granularity.HOUR)
 
 
-async def test_postgresql_saves_all_rows_of_a_table_with_one_statement(postgres_stores: Stores) -> None:
-    async with postgres_stores.opened() as store:
-        ids = [(await store.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two", "three")]
-        await store.usage.save({}, [], Activity({(each, FIRST, "getPet"): UsageCounts(1) for each in ids}, {}, {}))
-        statements = "SELECT count(*), count(DISTINCT cmin::text) FROM petstore.usage_history"
-        assert [(3, 1)] == await store.engine.query(statements)
+async def test_postgresql_saves_all_rows_of_a_table_with_one_statement(postgres_store: Store) -> None:
+    ids = [(await postgres_store.accounts.create(name, Plan.FREE, LIMITS, BY)).id for name in ("one", "two", "three")]
+    await postgres_store.usage.save({}, [], Activity({(each, FIRST, "getPet"): UsageCounts(1) for each in ids}, {}, {}))
+    statements = "SELECT count(*), count(DISTINCT cmin::text) FROM petstore.usage_history"
+    assert [(3, 1)] == await postgres_store.engine.query(statements)
 
 
 async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(store: Store) -> None:
@@ -213,16 +212,15 @@ async def test_what_an_account_uses_has_the_last_hour_also_when_a_process_is_lat
         assert {"v2.*": 1, "v2.getUsage": 1} == await one.usage.users(FIRST + 2.5 * HOUR)
 
 
-async def test_what_was_used_last_is_right_again_once_a_clock_that_was_ahead_is_set_back(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        key = await add_key(store)
-        [account] = await store.accounts.list()
-        recorder, caller = UsageRecorder(), replace(PRINCIPAL, key_id=key.id, account_id=account.id)
-        for hour in (FIRST + 365 * DAY, FIRST):
-            recorder.decided(caller, "getPet", admitted(hour))
-            await store.usage.save({}, [], recorder.take())
-        assert {"getPet": FIRST, "v1.*": FIRST} == await store.usage.last_used(account.id)
-        assert FIRST == (await store.keys.find(key.id)).last_used_at
+async def test_what_was_used_last_is_right_again_once_a_clock_that_was_ahead_is_set_back(store: Store) -> None:
+    key = await add_key(store)
+    [account] = await store.accounts.list()
+    recorder, caller = UsageRecorder(), replace(PRINCIPAL, key_id=key.id, account_id=account.id)
+    for hour in (FIRST + 365 * DAY, FIRST):
+        recorder.decided(caller, "getPet", admitted(hour))
+        await store.usage.save({}, [], recorder.take())
+    assert {"getPet": FIRST, "v1.*": FIRST} == await store.usage.last_used(account.id)
+    assert FIRST == (await store.keys.find(key.id)).last_used_at
 
 
 async def test_the_deprecated_operations_are_those_of_the_contracts() -> None:

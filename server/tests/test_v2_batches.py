@@ -17,7 +17,7 @@ from petstore_server.telemetry.logs import configure_logging
 from testing.damage import Refusal, refuse
 from testing.partners import ORDERS, partner
 from testing.service import Service, code, embedded
-from testing.stores import log
+from testing.stores import all_orders, log
 
 ALL = VisibleOrders.ALL
 BATCH = f"{ORDERS}/batch"
@@ -36,7 +36,7 @@ def outcome(result: dict[str, Any]) -> tuple[int, str]:
 
 
 async def statuses(service: Service) -> dict[int, Status]:
-    return {order.id: order.status async for orders in service.backend.store.orders.scan() for order in orders}
+    return {order.id: order.status for order in await all_orders(service.backend.store)}
 
 
 async def test_operations_on_one_order_are_carried_out_in_their_sequence(service: Service) -> None:

@@ -20,7 +20,7 @@ from petstore_server.webhooks import delivery
 from testing.damage import Refusal, execute, refuse
 from testing.failover import Pair, acknowledge_together, disconnect, promote, running_pair
 from testing.proxy import Proxy
-from testing.stores import BY, Stores, opened_at, seconds_to_recovery, write_locked
+from testing.stores import BY, Stores, all_orders, opened_at, seconds_to_recovery, write_locked
 from testing.webhooks import Receiver, account, delivering, end_leases, failure, reply
 
 TABLES = ("orders", "clock", "webhooks")
@@ -97,11 +97,9 @@ async def test_delivery_goes_on_after_an_outage(each_backend: Stores) -> None:
     assert [1] == receiver.orders
 
 
-async def test_a_look_after_one_that_failed_reads_the_store(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_look_after_one_that_failed_reads_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "IDLE_SECONDS", 60.0)
-    async with each_backend.opened() as store, delivering(store) as one:
+    async with delivering(store) as one:
         with monkeypatch.context() as failing:
             failing.setattr(store.webhooks, "due", AsyncMock(side_effect=ServiceUnavailable("its file is damaged")))
             for _ in range(2):
@@ -110,8 +108,8 @@ async def test_a_look_after_one_that_failed_reads_the_store(
         await one.look()
 
 
-async def test_no_look_succeeds_on_a_store_that_is_known_to_be_damaged(each_backend: Stores) -> None:
-    async with each_backend.opened() as store, delivering(store) as one:
+async def test_no_look_succeeds_on_a_store_that_is_known_to_be_damaged(store: Store) -> None:
+    async with delivering(store) as one:
         await one.look()
         store.engine.damage.seen(ServiceUnavailable("its file is damaged"))
         for _ in range(2):
@@ -190,7 +188,7 @@ def put_back(stores: Stores, folder: Path) -> None:
 
 async def stored(store: Store) -> dict[int, str]:
     """The orders of a store, with their status."""
-    return {order.id: str(order.status) async for batch in store.orders.scan() for order in batch}
+    return {order.id: str(order.status) for order in await all_orders(store)}
 
 
 def copied(receiver: Receiver) -> dict[int, str]:
