@@ -72,7 +72,6 @@ async def test_a_message_has_at_most_a_hundred_orders_and_20_000_bytes(one: Deli
 
 
 async def test_the_next_of_a_message_is_where_list_changes_goes_on(one: Delivering) -> None:
-
     await put(one.store, *[Order(number) for number in range(1, 151)])
     async with Receiver() as receiver:
         await one.webhook(await account(one.store), receiver.url)
@@ -305,15 +304,21 @@ async def test_a_webhook_with_other_statuses_reports_orders_that_it_passed_befor
     assert [1] == receiver.orders
 
 
+@pytest.fixture(name="far_orders")
+async def _far_orders(one: Delivering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cancelled orders 200 and 201 behind fifty pending ones, of which a page examines ten."""
+    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
+    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
+    for number in range(1, 51, 5):
+        await put(one.store, *[Order(number + each) for each in range(5)])
+    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
+
+
+@pytest.mark.usefixtures("far_orders")
 async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(
     one: Delivering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_LONG_WALK", 2)
-    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
-    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
-    for number in range(1, 100, 5):
-        await put(one.store, *[Order(number + each) for each in range(5)])
-    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
     async with Receiver(reply(500)) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
         await one.round()
@@ -321,14 +326,8 @@ async def test_a_long_walk_over_orders_that_do_not_match_moves_the_position(
     assert (await one.found(webhook)).position > webhook.position
 
 
-async def test_the_lag_is_not_0_while_a_message_fails_whose_orders_take_long_to_find(
-    one: Delivering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
-    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
-    for number in range(1, 51, 5):
-        await put(one.store, *[Order(number + each) for each in range(5)])
-    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
+@pytest.mark.usefixtures("far_orders")
+async def test_the_lag_is_not_0_while_a_message_fails_whose_orders_take_long_to_find(one: Delivering) -> None:
     async with Receiver(reply(500)) as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
         for lag in (7, 0):
@@ -370,38 +369,29 @@ async def test_a_failure_at_an_address_that_was_replaced_meanwhile_does_not_coun
     assert [1] == other.orders
 
 
-async def test_an_attempt_does_not_move_a_position_that_was_set_meanwhile(one: Delivering) -> None:
-
-    await put(one.store, Order(1), Order(2))
+@pytest.mark.parametrize(
+    ("statuses", "changes", "received"),
+    [((), {"start": Start("beginning")}, [1, 2, 1, 2]), (CANCELLED, {"statuses": (Status.PENDING,)}, [2, 1])],
+    ids=["position", "statuses"],
+)
+async def test_what_is_set_during_an_attempt_is_kept_and_skips_no_order(
+    one: Delivering, statuses: tuple[Status, ...], changes: dict[str, Any], received: list[int]
+) -> None:
     answered = asyncio.Event()
-
-    async with Receiver(after(answered, reply(204))) as receiver:
-        webhook = (await one.webhook(await account(one.store), receiver.url)).webhook
-        await one.look()
-        await receiver.until(1)
-        await one.service.edit(webhook.id, BY, start=Start("beginning"))
-        answered.set()
-        await one.finish()
-        await one.round()
-    assert [1, 2, 1, 2] == receiver.orders
-
-
-async def test_statuses_that_are_set_during_an_attempt_skip_no_order_before_it(one: Delivering) -> None:
-    answered = asyncio.Event()
-
     await put(one.store, Order(1))
     await put(one.store, Order(2, status=Status.CANCELLED))
     async with Receiver(after(answered, reply(204))) as receiver:
-        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
+        webhook = (await one.webhook(await account(one.store), receiver.url, statuses=statuses)).webhook
         await one.look()
         await receiver.until(1)
-        await one.service.edit(webhook.id, BY, statuses=(Status.PENDING,))
+        await one.service.edit(webhook.id, BY, **changes)
         answered.set()
         await one.finish()
         await one.round()
-    assert [2, 1] == receiver.orders
+    assert received == receiver.orders
 
 
+@pytest.mark.usefixtures("far_orders")
 async def test_statuses_that_are_set_while_nothing_is_found_skip_no_order(
     one: Delivering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,18 +403,13 @@ async def test_statuses_that_are_set_while_nothing_is_found_skip_no_order(
         return found
 
     monkeypatch.setattr(delivery, "_LONG_WALK", 1)
-    monkeypatch.setattr("petstore_server.store.search.MAX_WORK", 10)
-    monkeypatch.setattr("petstore_server.store.search.NARROW", 1)
-    for number in range(1, 101, 5):
-        await put(one.store, *[Order(number + each) for each in range(5)])
-    await put(one.store, *[Order(number, status=Status.CANCELLED) for number in (200, 201)])
     async with Receiver() as receiver:
         webhook = (await one.webhook(await account(one.store), receiver.url, statuses=CANCELLED)).webhook
         with monkeypatch.context() as patched:
             patched.setattr(one.store.search, "page", changed)
             await one.round()
         await one.round()
-    assert [*range(1, 101)] == receiver.orders
+    assert [*range(1, 51)] == receiver.orders
 
 
 async def test_deliveries_under_way_are_limited_in_all_for_an_account_and_for_failing_webhooks(one: Delivering) -> None:
