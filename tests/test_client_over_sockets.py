@@ -225,23 +225,31 @@ def test_a_connection_is_read_with_arguments_by_name_too_as_one_to_a_socks_proxy
             responses[0].extensions["network_stream"].read(max_bytes=1, timeout=0.01)
 
 
-def list_blocking(url: str) -> None:
-    with Client(url, api_key="key", deadline=0.5) as client:
-        client.list_orders()
+Kind = type[Client | AsyncClient]
+each_kind = pytest.mark.parametrize("kind", [Client, AsyncClient])
 
 
-async def list_asynchronously(url: str) -> None:
-    async with AsyncClient(url, api_key="key", deadline=0.5) as client:
-        await client.list_orders()
+def use(kind: Kind, url: str, call: Callable[[Any], Any], **options: Any) -> None:
+    """Make a call with a client of this kind."""
+
+    async def use_asynchronously() -> None:
+        async with AsyncClient(url, api_key="key", **options) as client:
+            await call(client)
+
+    if kind is AsyncClient:
+        asyncio.run(use_asynchronously())
+    else:
+        with Client(url, api_key="key", **options) as client:
+            call(client)
 
 
 @pytest.mark.parametrize("drips", DRIPS.values(), ids=DRIPS)
-@pytest.mark.parametrize("call", [list_blocking, lambda url: asyncio.run(list_asynchronously(url))])
+@each_kind
 def test_a_deadline_bounds_a_response_of_which_a_little_comes_again_and_again(
-    call: Callable[[str], None], drips: tuple[bytes, bytes]
+    kind: Kind, drips: tuple[bytes, bytes]
 ) -> None:
     with peer(*drips) as (url, ended), pytest.raises(APITimeoutError) as caught:
-        call(url)
+        use(kind, url, lambda client: client.list_orders(), deadline=0.5)
     assert ("deadline", 1) == (caught.value.ended_by, len(ended))
 
 
@@ -307,24 +315,12 @@ def test_a_deadline_bounds_a_request_of_which_the_peer_takes_a_little_again_and_
     assert sum(taken) < 200_000
 
 
-async def put_asynchronously(url: str, clock: FakeClock) -> None:
-    transport = httpx2.AsyncHTTPTransport(socket_options=SMALL_BUFFERS)
-    async with AsyncClient(
-        url, api_key="key", deadline=60, clock=clock, jitter=lambda: 1.0, transport=transport
-    ) as client:
-        await client.v2.batch_orders(PUTS)
-
-
-def put_blocking(url: str, clock: FakeClock) -> None:
-    transport = httpx2.HTTPTransport(socket_options=SMALL_BUFFERS)
-    with Client(url, api_key="key", deadline=60, clock=clock, jitter=lambda: 1.0, transport=transport) as client:
-        client.v2.batch_orders(PUTS)
-
-
-@pytest.mark.parametrize("put", [put_blocking, lambda url, clock: asyncio.run(put_asynchronously(url, clock))])
+@each_kind
 def test_a_deadline_bounds_connecting_and_a_request_that_the_peer_does_not_take_together(
-    put: Callable[[str, FakeClock], None], monkeypatch: pytest.MonkeyPatch
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    transport = (httpx2.HTTPTransport if kind is Client else httpx2.AsyncHTTPTransport)(socket_options=SMALL_BUFFERS)
+    options = {"deadline": 60, "jitter": lambda: 1.0, "transport": transport}
     clock, ended, connect, connect_asynchronously = (
         FakeClock(), threading.Event(), socket.create_connection, anyio.connect_tcp,
     )  # fmt: skip
@@ -342,7 +338,7 @@ def test_a_deadline_bounds_connecting_and_a_request_that_the_peer_does_not_take_
     with slow_reader(lambda _: ended.wait(PATIENCE) and None) as url:
         began = time.monotonic()
         with pytest.raises(APITimeoutError) as caught:
-            put(url, clock)
+            use(kind, url, lambda client: client.v2.batch_orders(PUTS), clock=clock, **options)
         assert ("deadline", True) == (caught.value.ended_by, time.monotonic() - began < 20)
         ended.set()
 
