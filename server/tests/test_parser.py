@@ -1,6 +1,7 @@
 """The request parser: its bounds, and what it takes for a request."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import nullcontext
 from itertools import pairwise
 
@@ -397,6 +398,19 @@ VALUES = (b"a", b" b\t", b"", b"close", b"1", b"0", b"chunked", b"100-continue",
 SMUGGLING = (b"a\r\nY: b", b"a\r\n\r\n" + GOOD[:-4], b"a\n", b"a\r\n b", b"a\r", b"x" * MAX_KNOWN_HEAD)
 
 
+def assert_each_says_what_it_says_by_itself(messages: Iterable[bytes]) -> None:
+    """Of the messages of one connection, until one ends it or is not whole."""
+    one = RequestParser("192.0.2.1")
+    for message in messages:
+        expected, refused = feed(message)
+        with pytest.raises(refused) if refused else nullcontext():
+            take(one, message)
+        assert [*map(said, expected)] == [*map(said, one.requests)]
+        if refused or one.in_message or not expected[-1].keep_alive:
+            break
+        one.requests.clear()
+
+
 @example(b"Connection", b"/ HTTP/1.1", b"Host: x", [b"close"])
 @example(b"Host", b"/ HTTP/1.1", b"X: y", [b"a b"])
 @given(
@@ -410,16 +424,9 @@ def test_heads_that_differ_in_one_value_say_what_each_says_by_itself(
 ) -> None:
     """A head that the connection knows except for a value is read as any other, whatever the value is."""
     for line in (b"%b\r\n%b: %%b" % (other, name), b"%b: %%b\r\n%b" % (name, other)):
-        one = RequestParser("192.0.2.1")
-        for value in (b"a", b"b", *values):
-            message = b"GET %b\r\n%b\r\n\r\n" % (target, line % value)
-            expected, refused = feed(message)
-            with pytest.raises(refused) if refused else nullcontext():
-                take(one, message)
-            assert [*map(said, expected)] == [*map(said, one.requests)]
-            if refused or one.in_message or not expected[-1].keep_alive:
-                break
-            one.requests.clear()
+        assert_each_says_what_it_says_by_itself(
+            b"GET %b\r\n%b\r\n\r\n" % (target, line % value) for value in (b"a", b"b", *values)
+        )
 
 
 @example([b"GET / HTTP/1.0", b"GET / HTTP/1.1"])
@@ -440,16 +447,9 @@ def test_heads_that_differ_in_one_value_say_what_each_says_by_itself(
     )
 )
 def test_heads_that_differ_in_their_request_line_say_what_each_says_by_itself(lines: list[bytes]) -> None:
-    one = RequestParser("192.0.2.1")
-    for line in (b"GET /1 HTTP/1.1", b"GET /2 HTTP/1.1", *lines):
-        message = line + b"\r\nHost: x\r\nA: b\r\n\r\n"
-        expected, refused = feed(message)
-        with pytest.raises(refused) if refused else nullcontext():
-            take(one, message)
-        assert [*map(said, expected)] == [*map(said, one.requests)]
-        if refused or not expected[-1].keep_alive:
-            break
-        one.requests.clear()
+    assert_each_says_what_it_says_by_itself(
+        line + b"\r\nHost: x\r\nA: b\r\n\r\n" for line in (b"GET /1 HTTP/1.1", b"GET /2 HTTP/1.1", *lines)
+    )
 
 
 def test_of_heads_that_differ_in_their_request_line_no_other_line_is_read_again() -> None:
