@@ -23,11 +23,11 @@ from standardwebhooks import Webhook
 
 from petstore_server.domain.webhooks import MAX_GRACE, RETRY_SECONDS
 from testing import needs
+from testing.browser import served_demo
 from testing.documents import ROOT, SOURCE, block
 from testing.process import (
     EVERY_SCOPE,
     UNLIMITED,
-    begin_demo,
     new_key,
     petstore,
     petstore_json,
@@ -351,12 +351,13 @@ def test_the_receiver_of_the_trial_gets_every_order_of_the_sample_data_and_a_can
     assert "WEBHOOK_SECRET=whsec_… python receiver.py" == start
     settings = {"PETSTORE_WEBHOOK_SECRET": SETTINGS["PETSTORE_WEBHOOK_SECRET"]}
     settings |= dict(re.findall(r"(PETSTORE_WEBHOOK_NETWORKS)=(\S+)", server))
-    with demo(tmp_path, settings) as (api, store):
+    with served_demo(tmp_path / "demo.log", **settings) as demo:
+        (store,) = tmp_path.glob("petstore-demo-*/demo.db")
         made = petstore_json(store, "keys", "create", "demo", *EVERY_SCOPE)
-        environ = {**os.environ, "API": f"{api}/v1", "KEY": made["key"]}
+        environ = {**os.environ, "API": f"{demo.api}/v1", "KEY": made["key"]}
         ask = ask.replace("http://127.0.0.1:9000/", receiver.url)
         created = json.loads(subprocess.run(["sh", "-euc", ask], env=environ, capture_output=True, check=True).stdout)
-        with receiver.running(created["secret"]), closing(_at(api, made["key"])) as client:
+        with receiver.running(created["secret"]), closing(_at(demo.api, made["key"])) as client:
             within(PATIENCE, lambda: len(receiver.copy()) == 40)
             assert 204 == client.delete("/v1/store/orders/7").status_code
             within(PATIENCE, lambda: _statuses(receiver)[7] == "cancelled")
@@ -364,24 +365,6 @@ def test_the_receiver_of_the_trial_gets_every_order_of_the_sample_data_and_a_can
 
 def _at(api: str, key: str) -> httpx2.Client:
     return httpx2.Client(base_url=api, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE, trust_env=False)
-
-
-@contextmanager
-def demo(folder: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Run `serve --demo`; the address of its API, and its store."""
-    process = begin_demo(folder, stderr=subprocess.DEVNULL, **settings)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if api := re.search(r"API documentation \(interactive\)\s+(http://\S+)/docs", line):
-                break
-        assert api
-        (store,) = folder.glob("petstore-demo-*/demo.db")
-        yield api[1], store
-    finally:
-        kill(process)
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def test_the_page_has_the_numbers_of_the_code() -> None:

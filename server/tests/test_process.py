@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import resource
 import signal
 import socket
@@ -22,6 +21,7 @@ import pytest
 
 from petstore_server.runtime import servers
 from testing import needs
+from testing.browser import served_demo
 from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.process import (
@@ -252,16 +252,10 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("public", ["", "https://api.example/v1"])
 def test_the_guide_of_a_demo_has_its_own_address_unless_another_is_set(tmp_path: Path, public: str) -> None:
-    process = begin_demo(tmp_path, stderr=subprocess.DEVNULL, PETSTORE_BASE_URL=public)
-    try:
-        (address,) = re.findall(r"interactive\)\s+(http://\S+)/docs", "\n".join(demo_output(process)))
-        shown = httpx2.get(f"{address}/docs/guide", timeout=PATIENCE).text
-        assert f"export API={public or f'{address}/v1'} KEY=" in shown
-        assert ":8080" not in shown
-    finally:
-        kill(process)
-        assert process.stdout is not None
-        process.stdout.close()
+    with served_demo(tmp_path / "log", PETSTORE_BASE_URL=public) as demo:
+        shown = httpx2.get(f"{demo.api}/docs/guide", timeout=PATIENCE).text
+    assert f"export API={public or f'{demo.api}/v1'} KEY=" in shown
+    assert ":8080" not in shown
 
 
 @contextmanager
