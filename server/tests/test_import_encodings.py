@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from petstore_server.imports.files import NOT_UTF8, Source, UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
 from petstore_server.imports.rejects import Reject, Row
-from petstore_server.imports.shops import exports_of
 from testing.cases import for_all
 from testing.cli import CommandLine
 from testing.console import Browser, Console, finished, upload
@@ -160,10 +159,3 @@ def test_the_step_for_a_file_works_whatever_its_encoding_and_line_ends(
         assert printed.stdout.endswith(b"\n"), "or the last row may seem to have been cut off"
         done = cli("orders", "import", "-", "--format", "csv", stdin=printed.stdout.decode())
         assert (0, True) == (done.code, "1 created, 0 unchanged, 0 replaced, 0 rejected" in done.err)
-
-
-def test_a_step_for_a_file_of_pets_imports_pets(cli: CommandLine) -> None:
-    title = cli("pets", "import", "-", "--format", "csv", stdin="My pets\nid,name\n1,Rex\n")
-    assert "(tail -n +2 FILE; echo) | petstore pets import - --format csv." in title.err
-    orders = cli("pets", "import", "-", "--format", "csv", stdin=",".join(exports_of("shopify")[0].header) + "\n")
-    assert (1, False) == (orders.code, "--shop" in orders.err), "which is an option of orders"

@@ -365,20 +365,6 @@ def test_a_file_without_text_gets_another_step_than_an_encoding(cli: CommandLine
         assert (1, True) == (refused.code, f"The file is {reason}" in refused.err)
 
 
-@pytest.mark.parametrize(
-    ("content", "options"),
-    [
-        ("\0" * 98, ""),
-        ("\0" * 99 + "\n1,2\n", ""),
-        ("\0" * 98, "--encoding utf-16-le"),
-        ("PK\5\6" + "\0" * 18, "--encoding utf-16-le"),
-    ],
-)
-def test_zero_bytes_do_not_lead_to_an_encoding_that_does_not_help(cli: CommandLine, content: str, options: str) -> None:
-    refused = cli("orders", "import", "-", "--format", "csv", *options.split(), stdin=content)
-    refused.fails(1, "The first line contains zero bytes, as no text does; export the orders as CSV again.")
-
-
 def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_rows, "MAX_ARRAY_BYTES", 2_000_000)
     stream = generated(chain([b"["], many("json", 500_000)))

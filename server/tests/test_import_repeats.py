@@ -52,19 +52,6 @@ def test_a_record_that_differs_from_an_earlier_one_on_the_same_line_is_rejected(
     assert [1, 1] == [order["quantity"] for order in cli.must("orders", "list", "--json").json_lines()]
 
 
-@pytest.mark.parametrize(
-    "content", ["id,quantity\n5,x\n5,2\n", "reference,quantity,account\nA,x,\nA,2,\nB,1,n\0\nB,1,\n"]
-)
-def test_a_row_is_not_the_order_of_a_rejected_one_before_it(cli: CommandLine, content: str) -> None:
-    """Corrected, the first row would be another order than the one that the second has made of it."""
-    done = cli("orders", "import", "-", "--format", "csv", stdin=content)
-    number = content.splitlines()[1][0]
-    assert f"line 3: Order {number} is also in line 2; an order here has one animal; give --split-lines" in done.err
-    assert ["B"] * ("B" in content) == [
-        order["reference"] for order in cli.must("orders", "list", "--json").json_lines()
-    ]
-
-
 @pytest.mark.parametrize("rows", [1, 1000])
 @pytest.mark.parametrize("file_format", ["csv", "jsonl"])
 def test_a_later_line_has_its_own_values_and_else_those_of_the_first_and_a_rejected_one_counts(
