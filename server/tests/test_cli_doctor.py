@@ -106,12 +106,6 @@ def test_no_password_of_an_address_is_shown(cli: CommandLine, name: str, url: st
             assert shown in done.out
 
 
-def test_doctor_reports_a_store_that_is_the_root_directory(cli: CommandLine) -> None:
-    assert ("fail", "/ is not a file. Correct PETSTORE_DATABASE_URL.") == results(
-        cli, PETSTORE_DATABASE_URL="sqlite:////"
-    )["store"]
-
-
 def test_doctor_reports_traces_that_could_not_be_sent(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.internal:4318"}
     assert "traces" not in results(cli, **wanted)
@@ -262,22 +256,6 @@ def test_the_doctor_reads_a_store_in_full_that_is_quick_to_read(
 ) -> None:
     monkeypatch.setattr(health, "_QUICK_TO_READ", most)
     assert ("ok", message) == results(cli)["integrity"]
-
-
-def test_doctor_advises_no_restore_because_of_a_trigger_unless_something_is_damaged_too(cli: CommandLine) -> None:
-    cli.execute("CREATE TRIGGER added AFTER INSERT ON audit BEGIN SELECT 1; END")
-
-    def found() -> tuple[str, str]:
-        checks = cli("doctor", "--json", **NO_PORTS).json()
-        return next((each["message"], each["remedy"]) for each in checks if each["check"] == "integrity")
-
-    message, remedy = found()
-    assert "a trigger, added, which another program has added: drop it." in message
-    assert "Do that, then check again; no backup has to be restored." == remedy
-    cli.execute("UPDATE orders SET id = 2")
-    message, remedy = found()
-    assert "Order 2 has a record that names order 1." in message
-    assert remedy.startswith("Restore the latest sound backup.")
 
 
 def test_doctor_reports_a_store_that_this_user_cannot_access(cli: CommandLine) -> None:
