@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from petstore_server.cli import output
 from petstore_server.cli import usage as cli_usage
-from petstore_server.cli.output import details, plural, printable, table, wrapped
+from petstore_server.cli.output import details, printable, table, wrapped
 from petstore_server.domain.usage import Granularity
 from testing.cli import CommandLine
 
@@ -29,14 +29,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     terminal = SimpleNamespace(width=None)
     monkeypatch.setattr(output, "terminal_width", lambda: terminal.width)
     return terminal
-
-
-def test_a_table_is_whole_if_stdout_is_not_a_terminal(terminal: SimpleNamespace) -> None:
-    assert (
-        "ID      NOTE                 BANNED  END\n"
-        "key_1   a note that is long  -       2026-11-21\n"
-        "key_22  -                    -       -" == table(COLUMNS, ROWS, shrinks=["NOTE"])
-    )
 
 
 def test_a_narrow_terminal_gets_no_empty_columns_then_wrapped_cells(terminal: SimpleNamespace) -> None:
@@ -114,25 +106,9 @@ def test_json_is_escaped_and_means_the_same(text: str) -> None:
     assert not set(line[:-1]) & {chr(number) for number in (*range(32), *range(0x7F, 0xA0))}
 
 
-def test_details_name_fields_in_words() -> None:
-    assert "name:        acme\nper minute:  60\nnote:        -" == details(
-        [("name", "acme"), ("perMinute", 60), ("note", "")]
-    )
-
-
-def test_no_sequence_of_a_terminal_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    output.write("\x1b[31mforged\x1b[0m\n")
-    assert "\\x1b[31mforged\\x1b[0m\n" == capsys.readouterr().out
-
-
 def test_a_closed_stderr_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Mock(encoding="utf-8", write=Mock(side_effect=BrokenPipeError)))
     output.log_to_stderr("lost")
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 keys"), (1, "1 key"), (2, "2 keys")])
-def test_nouns_agree_with_their_number(count: int, text: str) -> None:
-    assert text == plural(count, "key")
 
 
 @pytest.mark.parametrize("account", [["acme"], []])
