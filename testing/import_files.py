@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from petstore_server.cli.importing import phrased
+from petstore_server.cli.importing import phrased, scratch_store
 from petstore_server.domain.orders import Order
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS
@@ -61,6 +61,12 @@ async def imported(
     async for _ in run.run(store, lambda: BY, scratch):
         pass
     return run
+
+
+async def dry_run(store: Store, content: str, options: ReadOptions | None = None) -> FileImport[Order]:
+    """What `imported` would do."""
+    async with scratch_store() as scratch:
+        return await imported(store, content, scratch, options)
 
 
 class PiecewiseFile(io.BytesIO):

@@ -165,65 +165,63 @@ def test_an_import_whose_progress_is_not_read_ends_and_one_that_was_killed_is_se
     assert orders
 
 
-async def test_every_import_that_changed_an_order_is_found_and_no_other(each_backend: Stores) -> None:
+async def test_every_import_that_changed_an_order_is_found_and_no_other(store: Store) -> None:
     """Scattered orders in 20 imports of several batches, next to orders that were placed and cancelled."""
     chance = random.Random(3)
     touched: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     now: dict[int, Order] = {}
-    async with each_backend.opened() as store:
-        placed = await store.orders.place(Placement(1, "a", 1, 1, None), BY)
-        for number in range(20):
-            by, subject = Actor("operator:ada", 2_000.0 + number), f"import-{number}"
-            rows = [Order(chance.randrange(-400, 400) * 7, None, chance.randrange(3)) for _ in range(400)]
-            rows += [Order(placed.order_id, 1, number)] if number == 15 else []
-            outcomes = await store.orders.import_batch(rows, subject, by, replace_placed=number == 15)
-            before = dict(now)
-            changed = {row.id for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
-            now |= {row.id: row for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
-            for order_id in changed:
-                states = before.get(order_id), now[order_id]
-                touched[order_id].append((subject, *(state and state.quantity for state in states)))
-        await store.orders.change(7, CANCEL, BY._replace(at=3_000.0))
-        for order_id in [*chance.sample(sorted(now), 40), placed.order_id]:
-            page, number = await order_entries(store, order_id, AuditFilters(action="orders.import"))
-            found = [
-                (entry.subject, (entry.before or {}).get("quantity"), (entry.after or {}).get("quantity"))
-                for entry in page.entries[::-1]
-            ]
-            assert number == len(found)
-            if order_id == placed.order_id:
-                assert [("import-15", 1, 15)] == found
-                continue
-            created, *replaced = touched[order_id]
-            assert (created[0], None, None) == found[0]
-            same = [(subject, *((None, None) if one == other else (one, other))) for subject, one, other in replaced]
-            assert same == found[1:], order_id
-        page, _ = await order_entries(store, placed.order_id)
-        assert ["orders.import", "order.place"] == [entry.action for entry in page.entries]
-        page, number = await order_entries(store, 7)
-        assert "order.cancel" == page.entries[0].action
-        assert number == len(touched[7]) + 1
-        assert (AuditPage([], None), 0) == await order_entries(store, 7, AuditFilters(until=0.0))
-        first, _ = await order_entries(store, 7, limit=3)
-        rest, _ = await order_entries(store, 7, last=first.next)
-        assert ([*page.entries], None) == ([*first.entries, *rest.entries], rest.next)
-        assert [*page.entries][::-1] == [entry async for entry in read_audit(store, order=7)]
+    placed = await store.orders.place(Placement(1, "a", 1, 1, None), BY)
+    for number in range(20):
+        by, subject = Actor("operator:ada", 2_000.0 + number), f"import-{number}"
+        rows = [Order(chance.randrange(-400, 400) * 7, None, chance.randrange(3)) for _ in range(400)]
+        rows += [Order(placed.order_id, 1, number)] if number == 15 else []
+        outcomes = await store.orders.import_batch(rows, subject, by, replace_placed=number == 15)
+        before = dict(now)
+        changed = {row.id for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
+        now |= {row.id: row for row, outcome in zip(rows, outcomes, strict=True) if outcome in CHANGES}
+        for order_id in changed:
+            states = before.get(order_id), now[order_id]
+            touched[order_id].append((subject, *(state and state.quantity for state in states)))
+    await store.orders.change(7, CANCEL, BY._replace(at=3_000.0))
+    for order_id in [*chance.sample(sorted(now), 40), placed.order_id]:
+        page, number = await order_entries(store, order_id, AuditFilters(action="orders.import"))
+        found = [
+            (entry.subject, (entry.before or {}).get("quantity"), (entry.after or {}).get("quantity"))
+            for entry in page.entries[::-1]
+        ]
+        assert number == len(found)
+        if order_id == placed.order_id:
+            assert [("import-15", 1, 15)] == found
+            continue
+        created, *replaced = touched[order_id]
+        assert (created[0], None, None) == found[0]
+        same = [(subject, *((None, None) if one == other else (one, other))) for subject, one, other in replaced]
+        assert same == found[1:], order_id
+    page, _ = await order_entries(store, placed.order_id)
+    assert ["orders.import", "order.place"] == [entry.action for entry in page.entries]
+    page, number = await order_entries(store, 7)
+    assert "order.cancel" == page.entries[0].action
+    assert number == len(touched[7]) + 1
+    assert (AuditPage([], None), 0) == await order_entries(store, 7, AuditFilters(until=0.0))
+    first, _ = await order_entries(store, 7, limit=3)
+    rest, _ = await order_entries(store, 7, last=first.next)
+    assert ([*page.entries], None) == ([*first.entries, *rest.entries], rest.next)
+    assert [*page.entries][::-1] == [entry async for entry in read_audit(store, order=7)]
 
 
 CHANGES = (ImportOutcome.CREATED, ImportOutcome.REPLACED)
 
 
-async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        run = await imported(store, "{\n" * (MAX_KEPT_REJECTS + 1_500) + '{"id":1}\n')
-        assert (MAX_KEPT_REJECTS + 1_500, MAX_KEPT_REJECTS, 1) == (run.rejected, run.kept, run.created)
-        assert MAX_KEPT_REJECTS == len(await store.imports.rejects(run.id))
-        await store.imports.forget(run.seen_at - 1, 1_000_000)
-        assert MAX_KEPT_REJECTS == (await store.imports.find(run.id)).kept
-        await store.imports.forget(run.seen_at + 1, 9_000)
-        assert MAX_KEPT_REJECTS - 9_000 == (await store.imports.find(run.id)).kept
-        await store.imports.forget(run.seen_at + 1, 9_000)
-        assert run._replace(kept=0) == await store.imports.find(run.id)
+async def test_rejected_rows_are_kept_up_to_a_number_and_for_30_days(store: Store) -> None:
+    run = await imported(store, "{\n" * (MAX_KEPT_REJECTS + 1_500) + '{"id":1}\n')
+    assert (MAX_KEPT_REJECTS + 1_500, MAX_KEPT_REJECTS, 1) == (run.rejected, run.kept, run.created)
+    assert MAX_KEPT_REJECTS == len(await store.imports.rejects(run.id))
+    await store.imports.forget(run.seen_at - 1, 1_000_000)
+    assert MAX_KEPT_REJECTS == (await store.imports.find(run.id)).kept
+    await store.imports.forget(run.seen_at + 1, 9_000)
+    assert MAX_KEPT_REJECTS - 9_000 == (await store.imports.find(run.id)).kept
+    await store.imports.forget(run.seen_at + 1, 9_000)
+    assert run._replace(kept=0) == await store.imports.find(run.id)
     assert 30 * 24 * 3600 == REJECTS_LIFETIME
 
 
