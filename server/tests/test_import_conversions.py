@@ -24,35 +24,6 @@ def test_a_number_is_read_as_itself_or_not_at_all(number: int, form: str) -> Non
     assert integer_cell(form.format(number)) in (number, form.format(number).strip())
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("2.0000", 2),
-        ("1234.000", 1234),
-        ("0,000", 0),
-        ("-1.000,000", -1000),
-        ("12 345,0000", 12345),
-        ("1,000.00", 1000),
-    ],
-)
-def test_decimals_that_are_zeros_are_read_unless_they_may_be_thousands(text: str, number: int) -> None:
-    assert number == integer_cell(text)
-    with pytest.raises(UnclearCell, match="two ways"):
-        integer_cell("1.000")
-
-
-@pytest.mark.parametrize("text", ["1E+12", "-5e+9", "1.23E+12", "1,23E+12"])
-def test_a_number_that_has_lost_digits_is_not_read(text: str) -> None:
-    with pytest.raises(UnclearCell, match="lost its digits"):
-        integer_cell(text)
-
-
-@pytest.mark.parametrize("text", ["'1001", "'-5", '="1001"', '="007"'])
-def test_the_marks_of_a_spreadsheet_program_at_a_number_are_to_be_left_out(text: str) -> None:
-    with pytest.raises(UnclearCell, match="marks of a spreadsheet program"):
-        integer_cell(text)
-
-
 FORMS = """01/11/2026; 12/12/2026; 05/14/2027 01:25 PM; 14-05-27 13:25; 2026-12-01; 01.12.2026; 01.12.26 10:00
 12/1/2026 10:00:00; Dec 1, 2026; Nov 2, 2026 2:03:22 PM; 1 Dec 2026 10:00 UTC; 10. Dezember 2025 10:00; 10-Mär-2025
 3 août 2026, 9:00:01.5 +02:00"""

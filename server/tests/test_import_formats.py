@@ -257,39 +257,6 @@ def test_reading_json_in_bulk_finds_what_reading_row_by_row_finds(
     assert row_by_row(content, options) == read(content, options)
 
 
-@pytest.mark.parametrize("name", ["orders.json", "orders.jsonl"])
-@pytest.mark.parametrize("record", [b'{"id":1,"reference":"\xfc"}', b'{"id":1,"gr\xfc\xdfe":1}'])
-def test_a_first_record_that_is_not_utf8_is_a_rejected_row(name: str, record: bytes) -> None:
-    """It ended the import with an internal error."""
-    file_format, others = name.rpartition(".")[2], b'{"id":2}'
-    content = record + b"\n" + others if file_format == "jsonl" else b"[" + record + b"," + others + b"]"
-    found = read(content, file_format)
-    assert ([Order(2)], [files.NOT_UTF8]) == (found.orders, [each.faults[0] for each in found.rejects])
-    with pytest.raises(UnreadableFile, match="does not begin with"):
-        read(b'{"\xfc":[' + record + b"]}", "json")
-
-
-@pytest.mark.parametrize(
-    ("file_format", "content", "message"),
-    [
-        ("jsonl", '[\n{"id":1},\n{"id":2}\n]\n', "not JSON Lines: it begins with '['.; --format json"),
-        ("jsonl", ' [{"id":1}]', "not JSON Lines: it begins with '['.; --format json"),
-        ("jsonl", "\nid,petId\n1,2\n", "not JSON Lines: no line begins with '{'.; --format csv"),
-        ("csv", '{"id":1}\n{"id":2}\n', "JSON, not CSV.; --format jsonl"),
-        ("csv", '{\r\n "id":1,\r\n "petId":2\r\n}', "JSON, not CSV.; --format jsonl"),
-        ("csv", '[{"id":1},{"id":2}]', "JSON, not CSV.; --format json"),
-        ("csv", '[\n  {"id":1, "petId":2},\n{"id":2}]', "JSON, not CSV.; --format json"),
-    ],
-)
-def test_a_file_under_the_name_of_another_format_leads_to_its_own(file_format: str, content: str, message: str) -> None:
-    with pytest.raises(UnreadableFile) as refused:
-        read(content.encode(), file_format)
-    [choice] = refused.value.remedy.choices if refused.value.remedy else ()
-    assert f"The file is {message}" == f"{refused.value.message}; --{choice.name} {choice.value}"
-    found = read(f'xx\n{{"id":1}}\n{content}'.encode(), "jsonl")
-    assert Order(1) in found.orders, "a first line that is damaged is a rejected row"
-
-
 @pytest.mark.parametrize(
     "lines",
     [
