@@ -44,7 +44,3 @@ def test_what_is_taken_from_the_front_of_a_table_is_found_in_constant_time() -> 
     ordered = {(file, name) for file, text in texts.items() for name in re.findall(r"(\w+): OrderedDict\[", text)}
     assert taken
     assert set() == taken - ordered
-
-
-def test_the_list_of_bounds_names_files_that_exist() -> None:
-    assert [] == [name for name in listed() if not (SOURCE / name).is_file()]
