@@ -4,9 +4,10 @@ import asyncio
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -30,17 +31,16 @@ from petstore_server.runtime.opening import sqlite_path
 from petstore_server.store import Store
 from petstore_server.store import orders as stored_orders
 from testing import first_release
-from testing.cli import CommandLine
+from testing.cli import CommandLine, Done
 from testing.damage import execute
 from testing.first_release import OWNERS
 from testing.forked_work import migrate
 from testing.stores import (
     BY,
-    SqlitePlaces,
     Stores,
+    all_orders,
     api_key,
     body,
-    opened,
     opened_file,
     opening,
     reason,
@@ -66,15 +66,16 @@ NEW_INDEXES = {
 ALL_INDEXES = NEW_INDEXES | {"audit_by_request", "audit_by_action"}
 
 
-@pytest.fixture(name="sqlite_stores")
-def _sqlite_stores(tmp_path: Path) -> Stores:
-    return Stores(SqlitePlaces(tmp_path))
-
-
 @pytest.fixture(name="old")
 def _old(each_backend: Stores) -> Stores:
     first_release.make_store(each_backend)
     return each_backend
+
+
+@pytest.fixture(name="old_file")
+def _old_file(file_store: Stores) -> Stores:
+    first_release.make_store(file_store)
+    return file_store
 
 
 @pytest.fixture(name="old_postgres")
@@ -84,25 +85,21 @@ def _old_postgres(postgres_stores: Stores) -> Stores:
 
 
 async def owners(store: Store) -> dict[int, str | None]:
-    return {order.id: order.account async for orders in store.orders.scan() for order in orders}
+    return {order.id: order.account for order in await all_orders(store)}
 
 
 async def claim(store: Store, after: int = 0) -> list[tuple[int, int]]:
     return [(number, last) async for number, last in claim_orders(store, time.time, after)]
 
 
-def owners_at(stores: Stores) -> dict[int, str | None]:
-    async def read() -> dict[int, str | None]:
-        async with stores.opened() as store:
-            return await owners(store)
-
-    return asyncio.run(read())
+def owners_shown(petstore: Callable[..., Done]) -> dict[int, str | None]:
+    return {order["id"]: order.get("account") for order in petstore("orders", "export", "-").json_lines()}
 
 
 def test_a_migration_keeps_all_data_and_sets_the_owners_that_the_audit_log_names(old: Stores, tmp_path: Path) -> None:
     rows, clock = execute(old, ROWS), execute(old, CLOCK)
-    petstore = CommandLine(tmp_path / "unused.db", make=False)
-    done = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
+    petstore = partial(CommandLine(tmp_path / "unused.db", make=False).must, PETSTORE_DATABASE_URL=old.url)
+    done = petstore("db", "migrate")
     assert "Migrated the schema from version 1 to 2.\n" == done.out
     left = (
         "Without an owner: 1 placed order. The audit log does not name the account; "
@@ -110,15 +107,13 @@ def test_a_migration_keeps_all_data_and_sets_the_owners_that_the_audit_log_names
     )
     assert f"Owners set: 3 orders that version 1.0.0 placed.\n{left}" == done.err
     assert (rows, clock) == (execute(old, ROWS), execute(old, CLOCK))
-    assert owners_at(old) == OWNERS
-    again = petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url)
+    assert owners_shown(petstore) == OWNERS
+    again = petstore("db", "migrate")
     assert (True, left) == ("nothing was changed" in again.out, again.err)
-    petstore.must("orders", "import", "-", stdin="id,account\n4,acme\n", PETSTORE_DATABASE_URL=old.url)
-    assert "" == petstore.must("db", "migrate", PETSTORE_DATABASE_URL=old.url).err
-    assert owners_at(old) == OWNERS | {4: "acme"}
-    assert "sound" in petstore.must("db", "check", PETSTORE_DATABASE_URL=old.url).out
-    exported = petstore.must("orders", "export", "-", PETSTORE_DATABASE_URL=old.url).json_lines()
-    assert [*(OWNERS | {4: "acme"}).values()] == [order.get("account") for order in exported]
+    petstore("orders", "import", "-", stdin="id,account\n4,acme\n")
+    assert "" == petstore("db", "migrate").err
+    assert owners_shown(petstore) == OWNERS | {4: "acme"}
+    assert "sound" in petstore("db", "check").out
 
 
 async def test_owners_are_set_in_batches_that_go_on_where_an_interrupted_one_ended(
@@ -249,53 +244,43 @@ def test_1_0_0_starts_on_a_migrated_store_until_an_account_sees_only_its_own_ord
     assert [] == opening(old.url)
 
 
-def test_a_store_of_1_0_0_is_backed_up_before_it_is_migrated(sqlite_stores: Stores, tmp_path: Path) -> None:
-    first_release.make_store(sqlite_stores)
-    rows, path, copy = execute(sqlite_stores, ROWS), sqlite_path(sqlite_stores.url), tmp_path / "copy.db"
-    petstore = CommandLine(path, make=False)
+def test_a_store_of_1_0_0_is_backed_up_before_it_is_migrated(old_file: Stores, tmp_path: Path) -> None:
+    rows, copy = execute(old_file, ROWS), tmp_path / "copy.db"
+    petstore = CommandLine(sqlite_path(old_file.url), make=False)
     done = petstore.must("db", "backup", str(copy))
     assert "The backup is good but was not recorded in the store: " in done.err
     petstore("db", "check").fails(1, "Not checked: The store at ")
     with opened_file(f"sqlite:///{copy}") as copied:
         assert rows == list(copied.execute(ROWS.replace("petstore.", "")))
         assert 1 == copied.pragma("user_version")
-    execute(sqlite_stores, "UPDATE petstore.orders SET record = '{}' WHERE id = 1")
+    execute(old_file, "UPDATE petstore.orders SET record = '{}' WHERE id = 1")
     petstore("db", "backup", str(tmp_path / "other.db")).fails(1, "is not sound, so no backup was made: Order 1")
 
 
 def test_the_way_back_to_1_0_0_is_a_restore_with_the_new_release(
-    sqlite_stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old_file: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first_release.make_store(sqlite_stores)
-    rows, path, backup = execute(sqlite_stores, ROWS), sqlite_path(sqlite_stores.url), tmp_path / "before-upgrade.db"
-    with as_1_0_0(sqlite_stores, tmp_path, monkeypatch):
-        CommandLine(path, make=False).must("db", "backup", str(backup))
-    petstore = CommandLine(path, make=False)
+    rows, backup = execute(old_file, ROWS), tmp_path / "before-upgrade.db"
+    petstore = CommandLine(sqlite_path(old_file.url), make=False)
+    with as_1_0_0(old_file, tmp_path, monkeypatch):
+        petstore.must("db", "backup", str(backup))
     petstore.must("db", "migrate")
     petstore.must("accounts", "edit", "zoo", "--orders", "own")
     shutil.rmtree(tmp_path / "sqlite")
-    with as_1_0_0(sqlite_stores, tmp_path, monkeypatch):
+    with as_1_0_0(old_file, tmp_path, monkeypatch):
         petstore("db", "restore", str(backup), "--yes").fails(1, "has schema version 2, newer than the 1")
     petstore.must("db", "restore", str(backup), "--yes")
     shutil.rmtree(tmp_path / "sqlite")
-    with as_1_0_0(sqlite_stores, tmp_path, monkeypatch):
-        assert [] == opening(sqlite_stores.url, create=True, upgrade=True)
+    with as_1_0_0(old_file, tmp_path, monkeypatch):
+        assert [] == opening(old_file.url, create=True, upgrade=True)
         assert "The store is sound." in petstore.must("db", "check").out
-    assert rows == execute(sqlite_stores, ROWS)
+    assert rows == execute(old_file, ROWS)
 
 
-def test_a_restored_backup_of_1_0_0_gets_its_owners(sqlite_stores: Stores, tmp_path: Path) -> None:
-    backup = sqlite_stores.another()
-    first_release.make_store(backup)
-    petstore = CommandLine(tmp_path / "store.db")
-    done = petstore.must("db", "restore", str(sqlite_path(backup.url)), "--yes")
+def test_a_restored_backup_of_1_0_0_gets_its_owners(old_file: Stores, cli: CommandLine) -> None:
+    done = cli.must("db", "restore", str(sqlite_path(old_file.url)), "--yes")
     assert "Owners set: 3 orders that version 1.0.0 placed." in done.err
-
-    async def read() -> dict[int, str | None]:
-        async with opened(petstore.store) as store:
-            return await owners(store)
-
-    assert OWNERS == asyncio.run(read())
+    assert OWNERS == owners_shown(cli.must)
 
 
 def test_a_migration_that_ends_before_any_statement_goes_on(
@@ -359,10 +344,9 @@ def test_a_store_with_large_identifiers_only_begins_with_1_and_a_counter_below_2
 
 @pytest.mark.parametrize("fault", ["killed", "full"])
 def test_a_migration_of_a_file_that_fails_is_undone_and_can_be_repeated(
-    sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch, fault: str
+    old_file: Stores, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    first_release.make_store(sqlite_stores)
-    rows = execute(sqlite_stores, ROWS)
+    rows = execute(old_file, ROWS)
 
     def failing(*arguments: Any) -> apsw.Connection:
         connection = connect_writer(*arguments)
@@ -378,13 +362,13 @@ def test_a_migration_of_a_file_that_fails_is_undone_and_can_be_repeated(
         if fault == "killed":
             patched.setattr(StoreSchema, "missing", lambda *of: [f"{sql}; SELECT fail()" for sql in missing(*of)])
             with pytest.raises(KeyboardInterrupt):
-                migrate(sqlite_stores.url)
+                migrate(old_file.url)
         else:
-            assert "the disk is full" in refusal(sqlite_stores.url, upgrade=True)
-    assert "has schema version 1, and this program needs 2" in refusal(sqlite_stores.url)
-    assert rows == execute(sqlite_stores, ROWS)
-    assert (1, 2) == migrate(sqlite_stores.url)
-    assert rows == execute(sqlite_stores, ROWS)
+            assert "the disk is full" in refusal(old_file.url, upgrade=True)
+    assert "has schema version 1, and this program needs 2" in refusal(old_file.url)
+    assert rows == execute(old_file, ROWS)
+    assert (1, 2) == migrate(old_file.url)
+    assert rows == execute(old_file, ROWS)
 
 
 async def test_requests_go_on_while_a_migration_waits_for_an_export(

@@ -2,8 +2,6 @@
 
 import json
 import random
-import re
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.seen import SeenRows
 from testing.cli import CommandLine
 from testing.import_files import batches, generated, read
+from testing.subprocesses import resident
 
 FORMS = {
     "csv": "id,quantity\n1,1\n2,1\n1,2\n1,1\n2,x\nx,9\n3,y\n3,1\n",
@@ -137,13 +136,8 @@ def test_no_room_for_the_rows_of_a_file_is_reported(monkeypatch: pytest.MonkeyPa
 
 def test_the_identifiers_of_a_large_file_are_not_kept_in_memory() -> None:
     """Of 300,000 rows; measured by the process, because SQLite's memory is not Python's."""
-    resident = re.compile(r"VmRSS:\s+(\d+)")
-
-    def used() -> int:
-        return int(resident.search(Path("/proc/self/status").read_text())[1])  # type: ignore[index]
-
     numbers = random.Random(1)
     content = generated(b'{"id":%d}\n' % numbers.getrandbits(60) for _ in range(300_000))
-    before = used()
+    before = resident()
     assert 300_000 == sum(len(batch.records) for batch in batches(content, ReadOptions("jsonl")))
-    assert used() - before < 24 << 10, "in KiB; a set of them takes 20 MB"
+    assert resident() - before < 24 << 20, "a set of them takes 20 MB"
