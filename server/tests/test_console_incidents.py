@@ -20,24 +20,15 @@ from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.usage import Activity, KeylessCounts, ResponseCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult
-from testing.console import START, Browser, Console, running_console
-from testing.stores import BY, Stores, add_key
+from testing.console import START, Browser, Console
+from testing.stores import BY, add_key
 
-NO_REDIS = {"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"}
-REDIS_PROBLEM = "The usage cannot be read from Redis at redis://127.0.0.1:1/0 ("
 PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]
 SAYS_THAT_IT_IS_MISSING = [SLOW, "Last backup: not known", "than can be counted quickly"]
 MANY_PAGES = [
     *(*PAGES, "/?period=week", "/orders?complete=false", "/keys/key_one", "/keys/key_one/revoke"),
     "/audit?subject=zoo",
 ]
-
-
-async def signed_in(console: Console) -> Browser:
-    """A store with an account and an order, and an operator who has seen it."""
-    await add_key(console.store)
-    await console.store.orders.import_batch([Order(7)], "import-7", BY)
-    return await console.browser.sign_in()
 
 
 def replace_queries(console: Console, perform: Callable[..., Awaitable[Any]]) -> None:
@@ -48,29 +39,31 @@ def replace_queries(console: Console, perform: Callable[..., Awaitable[Any]]) ->
 
 @pytest.fixture(name="browser")
 async def _browser(console: Console) -> Browser:
-    return await signed_in(console)
+    """A store with an account and an order, and an operator who has seen it."""
+    await add_key(console.store)
+    await console.store.orders.import_batch([Order(7)], "import-7", BY)
+    return await console.browser.sign_in()
 
 
 fail = AsyncMock(side_effect=ServiceUnavailable("the disk is full"))
 
 
-async def test_pages_and_actions_work_while_redis_is_down(file_store: Stores) -> None:
-    async with running_console(file_store, NO_REDIS) as console:
-        browser = await signed_in(console)
-        for path in PAGES:
-            page = await browser.get(path)
-            if path in ("/", "/accounts", "/accounts/zoo"):
-                assert f"Not known. {REDIS_PROBLEM}" in page, path
-                assert "Check PETSTORE_REDIS_URL, and that Redis runs." in page
-            assert "secret" not in page
-        assert "not known" in await browser.get("/accounts")
-        assert "No account has used any" not in await browser.get("/")
-        await browser.get("/accounts/zoo")
-        fields = {"plan": "pro", "seen": browser.hidden("seen")}
-        assert "zoo is on the plan pro now" in await browser.submit("/accounts/zoo/plan", fields)
-        assert "pso_live_" in await browser.submit("/accounts/zoo/keys", {"scope": ["orders:read"]})
-        await browser.get("/orders/7")
-        assert "Shipped 1 order." in await browser.submit("/orders/ship", {"order": "7", "back": "/7"})
+@pytest.mark.settings(PETSTORE_REDIS_URL="redis://me:secret@127.0.0.1:1/0")
+async def test_pages_and_actions_work_while_redis_is_down(browser: Browser) -> None:
+    for path in PAGES:
+        page = await browser.get(path)
+        if path in ("/", "/accounts", "/accounts/zoo"):
+            assert "Not known. The usage cannot be read from Redis at redis://127.0.0.1:1/0 (" in page, path
+            assert "Check PETSTORE_REDIS_URL, and that Redis runs." in page
+        assert "secret" not in page
+    assert "not known" in await browser.get("/accounts")
+    assert "No account has used any" not in await browser.get("/")
+    await browser.get("/accounts/zoo")
+    fields = {"plan": "pro", "seen": browser.hidden("seen")}
+    assert "zoo is on the plan pro now" in await browser.submit("/accounts/zoo/plan", fields)
+    assert "pso_live_" in await browser.submit("/accounts/zoo/keys", {"scope": ["orders:read"]})
+    await browser.get("/orders/7")
+    assert "Shipped 1 order." in await browser.submit("/orders/ship", {"order": "7", "back": "/7"})
 
 
 @pytest.mark.parametrize("path", MANY_PAGES)
@@ -184,17 +177,15 @@ async def test_requests_before_the_server_started_are_not_shown_as_none(console:
     assert since in await browser.get("/")
 
 
-async def test_a_history_that_is_off_is_not_shown_as_no_requests(file_store: Stores) -> None:
-    off = {"PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0", "PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0"}
-    async with running_console(file_store, off) as console:
-        browser = await signed_in(console)
-        reason = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
-        for path in ("/", "/?period=week", "/accounts/zoo"):
-            page = await browser.get(path)
-            assert reason in page
-            assert "No account was refused" not in page
-            assert "No requests in this period" not in page or path == "/"
-        assert re.search("not known", await browser.get("/accounts"))
+@pytest.mark.settings(PETSTORE_USAGE_DAILY_RETENTION_DAYS="0", PETSTORE_USAGE_HOURLY_RETENTION_DAYS="0")
+async def test_a_history_that_is_off_is_not_shown_as_no_requests(browser: Browser) -> None:
+    reason = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
+    for path in ("/", "/?period=week", "/accounts/zoo"):
+        page = await browser.get(path)
+        assert reason in page
+        assert "No account was refused" not in page
+        assert "No requests in this period" not in page or path == "/"
+    assert re.search("not known", await browser.get("/accounts"))
 
 
 async def test_the_overview_shows_the_accounts_closest_to_a_limit_and_refused_most(

@@ -1,7 +1,6 @@
 """Signing in to the console by a proxy: whose header is believed, which name and role it gives, and what stays."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from unittest.mock import AsyncMock
 
 import httpx2
@@ -23,14 +22,8 @@ SETTINGS = {
 }
 ADA = ("X-Forwarded-Email", "ada@example.com")
 ADMINS = ("X-Forwarded-Groups", "pets-admins")
+pytestmark = pytest.mark.settings(**SETTINGS)
 REFUSED = Request({"type": "http", "headers": [], "client": (PROXY, 1)})
-
-
-@pytest.fixture(name="proxied")
-async def _proxied(file_store: Stores) -> AsyncIterator[Console]:
-    """A console behind a proxy that signs operators in."""
-    async with running_console(file_store, SETTINGS) as console:
-        yield console
 
 
 async def answer(console: Console, *headers: tuple[str, str], address: str = PROXY) -> httpx2.Response:
@@ -47,16 +40,16 @@ async def role_of(console: Console, *groups: str) -> str | None:
     return next(role for role in ("viewer", "operator", "admin") if f">{role}</a>" in response.text)
 
 
-async def test_the_name_and_the_role_come_with_each_request_and_without_a_session(proxied: Console) -> None:
-    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+async def test_the_name_and_the_role_come_with_each_request_and_without_a_session(console: Console) -> None:
+    browser = console.another_browser(PROXY, [ADA, ADMINS])
     assert "Sign out" not in await browser.get("/")
     assert {} == dict(browser.http.cookies)
-    assert [] == await proxied.store.sessions.list(proxied.clock.now)
+    assert [] == await console.store.sessions.list(console.clock.now)
     assert "The proxy has signed you in" in await browser.get("/sessions")
     assert "The proxy has signed you in; sign out there." in await browser.submit("/sign-out", status=409)
 
 
-async def test_of_several_groups_the_highest_role_holds_and_they_match_exactly(proxied: Console) -> None:
+async def test_of_several_groups_the_highest_role_holds_and_they_match_exactly(console: Console) -> None:
     for groups, expected in (
         ("pets-admins", "admin"),
         (" staff:all ,\tpets-ops", "operator"),
@@ -67,8 +60,8 @@ async def test_of_several_groups_the_highest_role_holds_and_they_match_exactly(p
         ("*", None),
         ("", None),
     ):
-        assert expected == await role_of(proxied, groups), groups
-    assert None is await role_of(proxied)
+        assert expected == await role_of(console, groups), groups
+    assert None is await role_of(console)
 
 
 @pytest.mark.parametrize("given", ["", "viewer:*"])
@@ -96,9 +89,9 @@ async def test_everybody_is_a_viewer_unless_roles_are_given(given: str, file_sto
     ],
 )
 async def test_a_header_that_cannot_be_believed_is_refused_with_a_page_that_says_why(
-    headers: list[tuple[str, str]], address: str, reason: str, proxied: Console
+    headers: list[tuple[str, str]], address: str, reason: str, console: Console
 ) -> None:
-    response = await answer(proxied, *headers, address=address)
+    response = await answer(console, *headers, address=address)
     assert 403 == response.status_code, text_of(response)
     assert reason in text_of(response), text_of(response)
 
@@ -112,17 +105,17 @@ def refused(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
 
 
 async def test_a_refused_sign_in_is_logged_and_a_name_only_if_a_trusted_proxy_has_given_it(
-    proxied: Console, caplog: pytest.LogCaptureFixture
+    console: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
     elsewhere = "The header x-forwarded-email came from 10.0.1.5, which PETSTORE_CONSOLE_PROXIES does not have."
     role = (
         "ada@example.com is signed in, but in no group that has a role. PETSTORE_CONSOLE_ROLES gives roles to groups."
     )
-    await answer(proxied, ("X-Forwarded-Email", "eve\x1b[31m@example.com"), ADMINS, address="10.0.1.5")
-    page = text_of(await answer(proxied, ADA, ("X-Forwarded-Groups", "guests")))
+    await answer(console, ("X-Forwarded-Email", "eve\x1b[31m@example.com"), ADMINS, address="10.0.1.5")
+    page = text_of(await answer(console, ADA, ("X-Forwarded-Groups", "guests")))
     assert role in page
     assert "Check again" not in page
-    await answer(proxied, ADA, ADMINS)
+    await answer(console, ADA, ADMINS)
     assert [
         {"peer": "10.0.1.5", "reason": elsewhere},
         {"peer": PROXY, "reason": role, "operator": "ada@example.com"},
@@ -131,9 +124,9 @@ async def test_a_refused_sign_in_is_logged_and_a_name_only_if_a_trusted_proxy_ha
 
 
 async def test_a_link_that_does_not_work_is_logged_without_its_token(
-    proxied: Console, caplog: pytest.LogCaptureFixture
+    console: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
-    browser = proxied.another_browser("192.0.2.7")
+    browser = console.another_browser("192.0.2.7")
     used = await browser.link()
     assert 303 == (await browser.http.get(used)).status_code
     for link in (used, "/console/sign-in?token=made-up", "/console/sign-in"):
@@ -144,57 +137,58 @@ async def test_a_link_that_does_not_work_is_logged_without_its_token(
 
 
 async def test_a_few_refused_sign_ins_are_logged_each_second_and_the_others_counted_at_its_end_and_at_a_stop(
-    proxied: Console, caplog: pytest.LogCaptureFixture
+    console: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(8):
-        proxied.sources.refused_sign_ins.log(REFUSED, "why")
+        console.sources.refused_sign_ins.log(REFUSED, "why")
     await asyncio.sleep(1.1)
     for _ in range(7):
-        proxied.sources.refused_sign_ins.log(REFUSED, "why")
-    await proxied.sources.close()
+        console.sources.refused_sign_ins.log(REFUSED, "why")
+    await console.sources.close()
     lines = [{"peer": PROXY, "reason": "why"}] * 5
     assert [*lines, {"omitted": 3}, *lines, {"omitted": 2}] == refused(caplog)
 
 
-async def test_a_name_in_another_encoding_is_refused_and_one_in_utf_8_is_shown(proxied: Console) -> None:
-    browser = proxied.another_browser(PROXY, [ADMINS])
+async def test_a_name_in_another_encoding_is_refused_and_one_in_utf_8_is_shown(console: Console) -> None:
+    browser = console.another_browser(PROXY, [ADMINS])
     for value, status in ((b"Zo\xeb", 403), ("Zoë".encode(), 200)):
         response = await browser.http.get("/console/", headers=[(b"X-Forwarded-Email", value)])
         assert (status, status == 200) == (response.status_code, "Zoë" in response.text)
 
 
 @pytest.mark.parametrize("address", [PROXY, "::ffff:10.0.0.5", "fd00::7", "fd00::7%eth0"])
-async def test_proxies_are_known_by_the_address_of_their_connection(address: str, proxied: Console) -> None:
-    assert 200 == (await answer(proxied, ADA, ADMINS, address=address)).status_code
+async def test_proxies_are_known_by_the_address_of_their_connection(address: str, console: Console) -> None:
+    assert 200 == (await answer(console, ADA, ADMINS, address=address)).status_code
 
 
-async def test_a_session_of_a_link_still_works_but_not_with_a_header_from_elsewhere(proxied: Console) -> None:
-    browser = await proxied.browser.sign_in("bob")
+async def test_a_session_of_a_link_still_works_but_not_with_a_header_from_elsewhere(console: Console) -> None:
+    browser = await console.browser.sign_in("bob")
     assert 403 == (await browser.http.get("/console/", headers=dict([ADA]))).status_code
     await browser.get("/")
-    behind = proxied.another_browser(PROXY)
+    behind = console.another_browser(PROXY)
     behind.http.cookies = browser.http.cookies
     assert "bob" in await behind.get("/"), "as after the identity provider has failed"
-    page = await proxied.another_browser(PROXY).get("/", 401)
+    page = await console.another_browser(PROXY).get("/", 401)
     assert "open the console through the proxy" in page
 
 
+@pytest.mark.settings
 async def test_the_headers_mean_nothing_where_they_are_not_configured(console: Console) -> None:
     assert 401 == (await answer(console, ADA, ADMINS)).status_code
 
 
-async def test_a_header_outweighs_a_session_and_a_link_is_not_used_up(proxied: Console) -> None:
-    link = await proxied.another_browser().link("bob")
-    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+async def test_a_header_outweighs_a_session_and_a_link_is_not_used_up(console: Console) -> None:
+    link = await console.another_browser().link("bob")
+    browser = console.another_browser(PROXY, [ADA, ADMINS])
     response = await browser.http.get(link)
     assert (303, "/console/", {}) == (response.status_code, response.headers["location"], dict(browser.http.cookies))
-    assert 303 == (await proxied.another_browser().http.get(link)).status_code
+    assert 303 == (await console.another_browser().http.get(link)).status_code
     browser.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
     assert "ada@example.com" in await browser.get("/")
 
 
-async def test_a_form_carries_a_token_of_its_operator(proxied: Console) -> None:
-    ada, eve = (proxied.another_browser(PROXY, [("X-Forwarded-Email", name), ADMINS]) for name in ("ada", "eve"))
+async def test_a_form_carries_a_token_of_its_operator(console: Console) -> None:
+    ada, eve = (console.another_browser(PROXY, [("X-Forwarded-Email", name), ADMINS]) for name in ("ada", "eve"))
     fields = {"name": "acme", "plan": "free", "orders": "all"}
     for browser in (ada, eve):
         await browser.get("/accounts")
@@ -213,25 +207,25 @@ async def test_a_form_works_on_every_host(each_backend: Stores) -> None:
 
 
 async def test_an_operator_stays_signed_in_while_the_store_is_down(
-    proxied: Console, monkeypatch: pytest.MonkeyPatch
+    console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+    browser = console.another_browser(PROXY, [ADA, ADMINS])
     await browser.get("/")
-    monkeypatch.setattr(proxied.store, "epoch", AsyncMock(side_effect=ServiceUnavailable("The store is away")))
+    monkeypatch.setattr(console.store, "epoch", AsyncMock(side_effect=ServiceUnavailable("The store is away")))
     for name in ("ada", "bob"):
-        await proxied.another_browser(PROXY, [("X-Forwarded-Email", name), ADMINS]).get("/")
-    proxied.sources._epoch = None
+        await console.another_browser(PROXY, [("X-Forwarded-Email", name), ADMINS]).get("/")
+    console.sources._epoch = None
     assert "The store is away" in await browser.get("/", 503)
 
 
-async def test_the_audit_log_tells_verified_names_from_typed_ones(proxied: Console) -> None:
-    verified = proxied.another_browser(PROXY, [("X-Forwarded-Email", "ada"), ADMINS])
-    await proxied.store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-    typed = await proxied.browser.sign_in("ada")
+async def test_the_audit_log_tells_verified_names_from_typed_ones(console: Console) -> None:
+    verified = console.another_browser(PROXY, [("X-Forwarded-Email", "ada"), ADMINS])
+    await console.store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+    typed = await console.browser.sign_in("ada")
     for browser, order in ((verified, "1"), (typed, "2")):
         await browser.get("/orders")
         await browser.submit("/orders/ship", {"order": order})
-    entries = [each for each in await log(proxied.store) if each.action == "order.ship"]
+    entries = [each for each in await log(console.store) if each.action == "order.ship"]
     assert [("operator:ada", True), ("operator:ada", False)] == [(each.actor, each.verified) for each in entries]
     assert all("verified" not in each.after for each in entries)
     assert "verified operator ada" in await typed.get("/orders/1")
@@ -239,18 +233,18 @@ async def test_the_audit_log_tells_verified_names_from_typed_ones(proxied: Conso
 
 
 @pytest.mark.parametrize("name", ["ada@example.com", "eve"])
-async def test_an_import_of_a_verified_operator_is_marked_too(name: str, proxied: Console) -> None:
-    browser = proxied.another_browser(PROXY, [ADA, ADMINS])
+async def test_an_import_of_a_verified_operator_is_marked_too(name: str, console: Console) -> None:
+    browser = console.another_browser(PROXY, [ADA, ADMINS])
     if name == "eve":
-        browser = await proxied.browser.sign_in(name)
+        browser = await console.browser.sign_in(name)
     path = await upload(browser, b'{"id": 1}\n{"id": 2}\n')
     await finished(browser, path)
     await browser.submit(f"{path}/import")
     await finished(browser, path)
-    [entry] = [each for each in await log(proxied.store) if each.action == "orders.import"]
+    [entry] = [each for each in await log(console.store) if each.action == "orders.import"]
     assert (f"operator:{name}", name != "eve") == (entry.actor, entry.verified)
-    [batch] = [each async for each in proxied.store.imports.batches(entry.subject)]
-    [(_, of_order)] = await proxied.store.imports.of_order(1)
+    [batch] = [each async for each in console.store.imports.batches(entry.subject)]
+    [(_, of_order)] = await console.store.imports.of_order(1)
     assert (entry.verified, entry.verified) == (batch.verified, of_order.verified)
 
 
