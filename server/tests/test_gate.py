@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import AsyncMock
 from urllib.parse import urljoin
 
 import httpx2
@@ -407,15 +408,10 @@ async def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(se
 @contextmanager
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:
     """The store's orders fail."""
-
-    async def fail(*args: object) -> None:
-        raise error
-
     store = service.backend.store
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.listing, "current", fail)
-        patch.setattr(store.orders, "change", fail)
-        patch.setattr(store.orders, "find", fail)
+        for part, name in ((store.listing, "current"), (store.orders, "change"), (store.orders, "find")):
+            patch.setattr(part, name, AsyncMock(side_effect=error))
         yield
 
 
@@ -445,13 +441,9 @@ async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addr
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = ServiceUnavailable("the disk is gone")
-
-    async def fail(*args: object) -> None:
-        raise gone
-
     known, unknown = await service.key(), await service.key()
     await service.client.get(ORDERS, headers=bearer(known))
-    monkeypatch.setattr(service.backend.store.keys, "principal", fail)
+    monkeypatch.setattr(service.backend.store.keys, "principal", AsyncMock(side_effect=gone))
     with broken_orders(service, gone):
         for key, policy in ((known, "minute"), (unknown, "address")):
             response = await service.client.get(ORDERS, headers=bearer(key))

@@ -2,18 +2,16 @@
 
 import io
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.domain.orders import Order
 from petstore_server.imports import json_rows
 from petstore_server.imports.files import MAX_ROW_BYTES, TOO_LONG
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.reading import Batch, groups
+from petstore_server.imports.reading import groups, read_ahead
 from testing.forked_work import measure_reading
 from testing.import_files import batches, read, reason_of
 from testing.preloaded import forking
@@ -62,14 +60,9 @@ def test_the_memory_of_an_import_is_bounded(tmp_path: Path, name: str) -> None:
 @pytest.mark.anyio
 async def test_what_is_stored_at_a_time_is_bounded_in_bytes() -> None:
     content = b'{"id":1,"note":"%b"}\n' % (b"x" * 1_000_000) * 40
-
-    async def in_turn() -> AsyncIterator[Batch[Order]]:
-        for batch in batches(io.BytesIO(content), ReadOptions("jsonl")):
-            yield batch
-
-    assert 9 == max(
-        [len(group.records) + len(group.rejects) async for group in groups(in_turn(), lambda: 16_000)]
-    )  # of a MB each, beyond 8 MiB
+    found = read_ahead(batches(io.BytesIO(content), ReadOptions("jsonl")))
+    sizes = [len(group.records) + len(group.rejects) async for group in groups(found, lambda: 16_000)]
+    assert 9 == max(sizes)  # of a MB each, beyond 8 MiB
 
 
 ELEMENTS = st.lists(

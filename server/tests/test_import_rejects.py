@@ -160,10 +160,3 @@ def test_a_bounded_check_ends_at_a_number_of_rows_whether_they_are_valid_or_not(
             assert (code, bounded) == (check().code, (done := check("--bounded")).code)
         assert "The file has more than 3,000 rows; `petstore orders import`" in done.error()["message"]
     assert [] == list(tmp_path.glob("petstore-scratch*"))
-
-
-def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
-    rows = "".join(f'{{"id":{number}}}\n' for number in range(1, 5))
-    done = cli("orders", "import", "-", "--rejects", "/dev/full", stdin=f"{rows}x\n")
-    assert 1 == done.code
-    assert "Stopped after 4 orders; what was imported is in the store (import-" in done.err
