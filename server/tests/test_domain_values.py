@@ -25,14 +25,9 @@ from petstore_server.domain.errors import (
     Unreachable,
     replacing_remedy,
 )
-from petstore_server.domain.imports import (
-    ImportOutcome,
-    evaluate_pet_import,
-    id_ranges,
-)
+from petstore_server.domain.imports import ImportOutcome, id_ranges
 from petstore_server.domain.keys import Environment, KeyState
 from petstore_server.domain.lists import NumberedPage, clamp_page
-from petstore_server.domain.pets import pet_from_fields
 from petstore_server.domain.roles import Role, role_of
 from petstore_server.domain.sessions import FORM_LIFETIME, LINK_LIFETIME, TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.texts import in_words
@@ -139,30 +134,6 @@ def test_a_stamp_in_the_name_of_a_file_and_the_start_of_an_hour() -> None:
     assert "20270115T080000Z" == file_stamp(1_800_000_000.5)
     assert re.fullmatch(FILE_STAMP, "20270115T080000Z")
     assert ("2027-01-15T08:00Z", None) == (format_hour(1_800_000_000.5), format_hour(None))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"id": 1, "name": 5}, "name '5' is not text."),
-        ({"id": 1, "tag": 5}, "tag '5' is not text."),
-        ({"name": "Rex"}, "'id' is missing; every pet needs one."),
-        ({"id": 1, **dict.fromkeys("zyx", 1)}, "'z' is not a field of a pet; the fields are id, name, tag."),
-    ],
-)
-def test_a_bad_field_of_a_pet_is_named(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidField) as caught:
-        pet_from_fields(fields)
-    assert message == caught.value.message
-
-
-@pytest.mark.parametrize("fields", [{"id": 1}, {"id": -1, "name": "Rex", "tag": "dog"}, {"id": 1, "tag": "dog"}])
-def test_a_pet_is_the_fields_that_have_a_value_and_an_import_replaces_it(fields: dict[str, object]) -> None:
-    pet = pet_from_fields(fields)
-    assert fields == pet.fields()
-    assert ["created", "unchanged", "replaced"] == [
-        evaluate_pet_import(existing, pet) for existing in (None, pet, replace(pet, name="Max"))
-    ]
 
 
 @pytest.mark.parametrize(

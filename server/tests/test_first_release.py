@@ -35,18 +35,7 @@ from testing.cli import CommandLine, Done
 from testing.damage import execute
 from testing.first_release import OWNERS
 from testing.forked_work import migrate
-from testing.stores import (
-    BY,
-    Stores,
-    all_orders,
-    api_key,
-    body,
-    opened_file,
-    opening,
-    reason,
-    records_of,
-    refusal,
-)
+from testing.stores import BY, Stores, all_orders, api_key, body, opened_file, opening, reason, records_of, refusal
 
 ROWS = """
     SELECT id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed,

@@ -63,11 +63,6 @@ def test_no_bytes_in_a_csv_break_the_reading_in_any_encoding(encoding: str | Non
         assert min((each.line for each in chain[Row | Reject](found.rows, found.rejects)), default=2) >= 2
 
 
-def test_a_sequence_that_its_decoder_keeps_is_bounded() -> None:
-    with pytest.raises(UnreadableFile, match="cannot be decoded as utf-7: it has a sequence without an end"):
-        read(b"id\n1\n+" + b"A" * 2_000_000, ReadOptions("csv", "utf-7"))
-
-
 @for_all(
     [
         ("utf-7", b"+AG,5"),

@@ -10,7 +10,6 @@ import pytest
 from petstore_server.cli import importing
 from petstore_server.cli.importing import phrased
 from petstore_server.domain.imports import MAX_KEPT_REJECTS
-from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.texts import hide_keys
 from petstore_server.imports import files
 from petstore_server.imports import rejects as rejects_module
@@ -55,13 +54,6 @@ def test_an_array_of_any_depth_is_refused_or_its_element_rejected(depth: int) ->
     assert outcome in ((rejected,) if depth < 900 else (rejected, refused))  # it depends on the version of Python
 
 
-@pytest.mark.parametrize("status", ["5", "false", "[]"])
-def test_a_json_status_of_another_type_is_rejected_whatever_empty_ones_mean(status: str) -> None:
-    options = ReadOptions("jsonl", statuses=(("", "shipped"),), columns=(("at", "cancelled"),))
-    found = read(f'{{"id":1,"status":{status},"at":"2026"}}\n{{"id":2,"status":null}}'.encode(), options)
-    assert ([Order(2, status=Status.SHIPPED)], ["status"]) == (found.orders, [each.column for each in found.rejects])
-
-
 @pytest.mark.parametrize("field", ["id", "petId", "quantity", "shipDate", "complete"])
 @pytest.mark.parametrize("word", ["NULL", r"\N", "nan", "#N/A"])
 def test_a_word_for_no_value_leads_to_an_empty_cell(field: str, word: str) -> None:
@@ -69,20 +61,6 @@ def test_a_word_for_no_value_leads_to_an_empty_cell(field: str, word: str) -> No
     [rejected] = read(f"reference,{field}\nA,{word}\n".encode(), "csv").rejects
     assert f"{field} '{word}' {reason}" == reason_of(rejected)
     assert not read(f"reference,{field}\nA,\n".encode(), "csv").rejects
-
-
-@pytest.mark.parametrize("at", ["NULL", r"\N", "0000-00-00 00:00:00"])
-@pytest.mark.parametrize("flag", ["cancelled", "shipped"])
-def test_a_word_for_no_value_is_not_the_time_of_a_cancellation(at: str, flag: str) -> None:
-    """In a dump of a database, most orders have it, and were imported as cancelled."""
-    values: list[str] = ["2026-11-01", "", at]
-    rows = [{"id": number, "at": value} for number, value in enumerate(values, 1)]
-    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-    cells = "id,at\n" + "".join(f"{row['id']},{row['at']}\n" for row in rows)
-    for file_format, content in (("jsonl", lines), ("csv", cells)):
-        found = read(content.encode(), ReadOptions(file_format, columns=(("at", flag),)))
-        assert [(1, flag), (2, "pending")] == [(order.id, order.status) for order in found.orders]
-        assert [flag] == [each.column for each in found.rejects]
 
 
 def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
