@@ -4,14 +4,14 @@ import asyncio
 import gc
 import itertools
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import Self, TypeVar
 
 import apsw
 import pytest
@@ -30,6 +30,7 @@ from petstore_server.store.listing import OrderList
 from testing.engines import PostgresEngine
 
 BY = Actor("operator:test", 1_000.0)
+Result = TypeVar("Result")
 
 
 def locked(path: Path, *, shared: bool, wait_seconds: float = 0) -> ExitStack:
@@ -237,6 +238,16 @@ async def add_owner(store: Store, name: str = "zoo") -> int:
 async def all_orders(store: Store) -> list[Order]:
     """All orders by their identifiers, read as an export reads them."""
     return [order async for batch in store.orders.scan() for order in batch]
+
+
+def on_store(url: str, work: Callable[[Store], Awaitable[Result]]) -> Result:
+    """Do something that no command does, to the store of this URL."""
+
+    async def run() -> Result:
+        async with opened_at(url) as store:
+            return await work(store)
+
+    return asyncio.run(run())
 
 
 def pieces_of(orders: OrderList) -> list[bytes]:

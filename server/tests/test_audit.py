@@ -1,6 +1,5 @@
 """The audit log as operators search it: bans with their strikes, and filters together."""
 
-import asyncio
 import re
 import time
 from datetime import UTC, datetime
@@ -15,10 +14,11 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.placements import Placement
 from petstore_server.operations.audit import entry_fields
+from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.deployment import Deployment
 from testing.service import Service, bearer
-from testing.stores import opened, opened_at
+from testing.stores import on_store
 
 ORDERS = "/v1/store/orders"
 
@@ -63,18 +63,15 @@ def petstore(each_deployment: Deployment, now: float) -> CommandLine:
     def by(name: str, number: int, request_id: str | None = None) -> Actor:
         return Actor(name, now - 7200 + number * 60, request_id)
 
-    async def change() -> None:
-        async with opened_at(cli.url) as store:
-            await store.orders.import_batch(
-                [Order(number) for number in range(1, 9)], "import-1", by("operator:ann", 0)
-            )
-            for number, key in enumerate(await store.keys.list(), 1):
-                await store.orders.change(number, CANCEL, by(f"key:{key.id}", number, f"req-{number}"))
-                await store.usage.save({}, [Ban(key.id, int(now) - 10, int(now) + 600, 1, 20)])
-            await store.orders.change(3, CANCEL, by("operator:bob", 3))
-            await store.orders.place(Placement(1, "a", 3, 1, None), by("key:key_a", 4, "req-4"))
+    async def change(store: Store) -> None:
+        await store.orders.import_batch([Order(number) for number in range(1, 9)], "import-1", by("operator:ann", 0))
+        for number, key in enumerate(await store.keys.list(), 1):
+            await store.orders.change(number, CANCEL, by(f"key:{key.id}", number, f"req-{number}"))
+            await store.usage.save({}, [Ban(key.id, int(now) - 10, int(now) + 600, 1, 20)])
+        await store.orders.change(3, CANCEL, by("operator:bob", 3))
+        await store.orders.place(Placement(1, "a", 3, 1, None), by("key:key_a", 4, "req-4"))
 
-    asyncio.run(change())
+    on_store(cli.url, change)
     return cli
 
 
@@ -87,14 +84,8 @@ def test_the_account_of_a_key_that_made_a_change_is_named(petstore: CommandLine)
 
 def test_a_typed_name_cannot_pass_for_a_verified_one(cli: CommandLine) -> None:
     cli.must("accounts", "create", "acme", "--plan", "free", "--as", "ceo (verified)")
-
-    async def suspend() -> None:
-        async with opened(cli.store) as store:
-            await store.accounts.change(
-                "acme", transitions.suspend(0), Actor("operator:ceo", time.time(), verified=True)
-            )
-
-    asyncio.run(suspend())
+    ceo = Actor("operator:ceo", time.time(), verified=True)
+    on_store(cli.url, lambda store: store.accounts.change("acme", transitions.suspend(0), ceo))
     typed, verified = cli.must("audit").out.splitlines()
     assert ["operator:ceo", "(verified)"] == typed.split()[1:3]
     assert ["verified", "operator:ceo", "account.suspend"] == verified.split()[1:4]

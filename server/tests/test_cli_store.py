@@ -3,6 +3,7 @@
 import errno
 import os
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,9 +52,9 @@ def test_a_backup_is_good_although_an_older_one_cannot_be_removed(
     done.fails(1, f"{good}petstore: {old}: Permission denied.\n")
 
 
-@pytest.mark.parametrize("command", [["backup", "{copies}/backup.db"], ["restore", "{store}", "--yes"]])
+@pytest.mark.parametrize("restores", [False, True])
 def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
-    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restores: bool
 ) -> None:
     def connect_to_full_disk(path: Path, flags: int) -> apsw.Connection:
         connection = connections.connect(path, flags)
@@ -61,16 +62,15 @@ def test_a_disk_that_takes_no_copy_is_not_blamed_on_its_source(
         return connection
 
     monkeypatch.setattr(maintenance, "connect", connect_to_full_disk)
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    words = [part.format(copies=copies, store=cli.store) for part in command]
-    command_line = CommandLine(copies / "store.db" if "restore" in command else cli.store, make=False)
-    done = command_line("db", *words)
-    expected = f"the disk of {copies} is full; free some space and try again"
-    done.fails(1, expected)
-    assert str(cli.store) not in done.err
+    copy = tmp_path / "copies" / "copy.db"
+    copy.parent.mkdir()
+    if restores:
+        make = partial(CommandLine(copy, make=False), "db", "restore", str(cli.store), "--yes")
+    else:
+        make = partial(cli, "db", "backup", str(copy))
+    full = make()
+    full.fails(1, f"the disk of {copy.parent} is full; free some space and try again")
+    assert str(cli.store) not in full.err
     monkeypatch.setattr(os, "mkdir", Mock(side_effect=PermissionError(errno.EACCES, "Denied")))
-    done = command_line("db", *words)
-    name = "store.db" if "restore" in command else "backup.db"
-    assert f"petstore: {copies}/{name} cannot be used as a store: Denied. Check the disk" in done.err
-    assert [] == list(copies.iterdir())
+    assert f"petstore: {copy} cannot be used as a store: Denied. Check the disk" in make().err
+    assert [] == list(copy.parent.iterdir())

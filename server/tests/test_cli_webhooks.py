@@ -1,24 +1,20 @@
 """`petstore webhooks`: what operators see of webhooks, and what they do with them (D24)."""
 
-import asyncio
 import json
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from petstore_server.domain.timestamps import HOUR
-from petstore_server.store import Store
 from testing.cli import CommandLine
 from testing.deployment import Deployment
-from testing.stores import locked, opened_at
+from testing.stores import locked, on_store
 from testing.threaded_receiver import ThreadedReceiver, receiving
 from testing.webhook_messages import SETTINGS
-
-T = TypeVar("T")
 
 
 @pytest.fixture(name="receiver")
@@ -45,16 +41,6 @@ def shown(cli: CommandLine, webhook_id: str) -> dict[str, Any]:
     return fields
 
 
-def on_store(cli: CommandLine, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do something that no command does, to the store of the command line."""
-
-    async def run() -> T:
-        async with opened_at(cli.url) as store:
-            return await work(store)
-
-    return asyncio.run(run())
-
-
 def actions(cli: CommandLine, *options: str) -> list[tuple[str, str]]:
     """Who did what to webhooks."""
     entries = cli.must("audit", *options, "--json").json_lines()
@@ -68,7 +54,7 @@ def test_a_webhook_of_an_account_with_its_own_orders_has_these_only(shop: Comman
     shop.must("accounts", "create", "all", "--plan", "free", "--orders", "all")
     other = shop.must("webhooks", "create", "all", "https://all.example/", "--json", **SETTINGS).json()
     shop.must("orders", "import", "-", stdin=json.dumps({"id": 3}))
-    owners = {each.id: each.owner for each in on_store(shop, lambda store: store.webhooks.of_account())}
+    owners = {each.id: each.owner for each in on_store(shop.url, lambda store: store.webhooks.of_account())}
     assert [True, None] == [owners[created["id"]] is not None, owners[other["id"]]]
     assert [created["id"]] == [each["id"] for each in shop.must("webhooks", "list", "acme", "--json").json()]
 
@@ -87,7 +73,7 @@ def test_a_webhook_is_replayed_from_a_time(shop: CommandLine) -> None:
     webhook = create(shop)["id"]
     before = int((time.time() - 3 * HOUR) * 1e6)
     shop.must("webhooks", "resume", webhook, "--replay-from", "2h")
-    found = on_store(shop, lambda store: store.webhooks.find(webhook))
+    found = on_store(shop.url, lambda store: store.webhooks.find(webhook))
     assert before < (found.position.value or 0) < before + 2 * HOUR * 1_000_000
 
 

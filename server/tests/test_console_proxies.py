@@ -10,6 +10,7 @@ from starlette.requests import Request
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
+from petstore_server.store import Store
 from testing.console import Console, finished, running_console, text_of, upload
 from testing.stores import BY, Stores, log
 
@@ -248,9 +249,8 @@ async def test_an_import_of_a_verified_operator_is_marked_too(name: str, console
     assert (entry.verified, entry.verified) == (batch.verified, of_order.verified)
 
 
-async def test_an_entry_without_other_values_is_marked_as_well(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1)], "import-1", Actor("operator:ada", 1.0, "request-1", verified=True))
-        await store.sessions.end_all(Actor("operator:ada", 2.0, verified=True))
-        entries = await log(store)
-        assert [True] == [each.verified for each in entries if each.action == "console.end_sessions"]
+async def test_an_entry_without_other_values_is_marked_as_well(store: Store) -> None:
+    await store.orders.import_batch([Order(1)], "import-1", Actor("operator:ada", 1.0, "request-1", verified=True))
+    await store.sessions.end_all(Actor("operator:ada", 2.0, verified=True))
+    entries = await log(store)
+    assert [True] == [each.verified for each in entries if each.action == "console.end_sessions"]
