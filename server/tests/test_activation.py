@@ -29,30 +29,24 @@ _DESCRIPTORS = count(600, 2)
 # As systemd does it: the sockets are descriptors from 3 on, and the variables name the process itself.
 _HAND_OVER = """
 import os, sys
-numbers, names, command = sys.argv[1].split(","), sys.argv[2], sys.argv[3:]
+numbers, command = sys.argv[1].split(","), sys.argv[2:]
 for place, number in enumerate(numbers):
     os.dup2(int(number), 100 + place)
 for place in range(len(numbers)):
     os.dup2(100 + place, 3 + place)
     os.close(100 + place)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(numbers)), LISTEN_FDNAMES=names)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(numbers)), LISTEN_FDNAMES="public:admin")
 os.execv(command[0], command)
 """
 
 
-def start(
-    store: Path, names: str, sockets: Sequence[socket.socket], *options: str, **more: str
-) -> "subprocess.Popen[str]":
-    """Start `petstore serve` with the sockets; its log is `log_of` the store."""
+def start(store: Path, sockets: Sequence[socket.socket], *options: str, **more: str) -> "subprocess.Popen[str]":
+    """Start `petstore serve` with the public and the admin socket; its log is `log_of` the store."""
     numbers = [each.fileno() for each in sockets]
+    command = [sys.executable, "-c", _HAND_OVER, ",".join(map(str, numbers)), str(PETSTORE), "serve", *options]
+    environ = environment(store, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **more)
     with log_of(store).open("w") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", _HAND_OVER, ",".join(map(str, numbers)), names, PETSTORE, "serve", *options],
-            env=environment(store, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **more),
-            pass_fds=numbers,
-            stderr=log,
-            text=True,
-        )
+        return subprocess.Popen(command, env=environ, pass_fds=numbers, stderr=log, text=True)
 
 
 def log_of(store: Path) -> Path:
@@ -86,17 +80,17 @@ def test_a_restart_refuses_no_request_while_the_sockets_stay_open(tmp_path: Path
                 outcomes[repr(error)] += 1
 
     with listening(2) as sockets, ThreadPoolExecutor(6) as threads:
-        process = start(store, "public:admin", sockets, "--workers", str(workers), **settings)
+        process = start(store, sockets, "--workers", str(workers), **settings)
         try:
             serving = wait_until_serving(process, log_of(store))
             assert (url(sockets[0]), url(sockets[1])) == (serving["api"], serving["admin"])
             asked = [f"{url(sockets[0])}/v1/store/orders"] * 3 + [f"{url(sockets[1])}/livez"] * 3
             sending = [threads.submit(send, address) for address in asked]
-            _wait_for(outcomes, 20)
+            _wait_for_more(outcomes)
             for _ in range(2):  # the second time before all workers serve
                 assert 0 == end(process, signal.SIGTERM)
-                process = start(store, "public:admin", sockets, "--workers", str(workers), **settings)
-                _wait_for(outcomes, 20)
+                process = start(store, sockets, "--workers", str(workers), **settings)
+                _wait_for_more(outcomes)
             stopping.set()
             for each in sending:
                 each.result()
@@ -106,9 +100,9 @@ def test_a_restart_refuses_no_request_while_the_sockets_stay_open(tmp_path: Path
     assert {200} == set(outcomes), outcomes
 
 
-def _wait_for(outcomes: Counter[int | str], number: int) -> None:
+def _wait_for_more(outcomes: Counter[int | str]) -> None:
     begun = outcomes.total()
-    within(PATIENCE, lambda: outcomes.total() > begun + number)
+    within(PATIENCE, lambda: outcomes.total() > begun + 20)
 
 
 def handed(names: str, *sockets: Any, process: int | None = None) -> list[str]:

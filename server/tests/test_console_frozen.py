@@ -45,9 +45,9 @@ class Host(NamedTuple):
         with ThreadPoolExecutor(len(pages)) as threads:
             list(threads.map(self.page, pages))
 
-    def strip(self, path: str = "") -> str:
-        """The text of the strip of a page."""
-        [found] = re.findall(r'<div class="strip.*?<form', self.page(path), re.DOTALL)
+    def strip(self) -> str:
+        """The text of the strip of the overview."""
+        [found] = re.findall(r'<div class="strip.*?<form', self.page(""), re.DOTALL)
         return " ".join(re.sub(r"<[^>]+>", " ", found).split())
 
     def eventually_says(self, text: str) -> None:

@@ -44,10 +44,6 @@ def error(code: str, status: int, **more: Any) -> bytes:
     return json.dumps({"code": code, "message": "Do this.", "status": status, **more}).encode()
 
 
-def replaced(lines: Lines, name: str, value: str) -> Lines:
-    return [(n, value if n == name else v) for n, v in lines]
-
-
 GOOD: dict[str, tuple[str, str, int, Lines, bytes]] = {
     "list": ("GET", LIST, 200, [*ACCOUNT, *LISTING, *JSON], b'[{"id":-3},{"id":7,"petId":2,"complete":true}]'),
     "list unchanged": ("GET", LIST, 304, [*ACCOUNT, *LISTING], b""),
@@ -120,7 +116,8 @@ def test_the_checker_fails_on_a_header_that_does_not_belong(name: str, header: t
 )
 def test_the_checker_fails_on_a_wrong_value(name: str, header: str, value: str) -> None:
     method, target, status, headers, _ = GOOD[name]
-    fails(f"{method} {target} answered {status}: ", name, headers=replaced(headers, header, value))
+    changed = [(other, value if other == header else good) for other, good in headers]
+    fails(f"{method} {target} answered {status}: ", name, headers=changed)
 
 
 @pytest.mark.parametrize(

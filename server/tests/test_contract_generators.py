@@ -17,7 +17,6 @@ from petstore_server.settings import read_settings
 
 CONTRACTS = {version: load_contract(read_settings({}), version) for version in ("v1", "v2")}
 WITH_ADDRESSES = read_settings({"PETSTORE_BASE_URL": "https://api.example/v1", "PETSTORE_CONTACT": "https://x.example"})
-METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 TYPED_FORMATS = {"date-time", "date", "time", "duration", "uuid", "uri", "byte", "binary"}
 TEXT_CONSTRAINTS = {"pattern", "minLength", "maxLength"}
 ADDRESSES = {"url", "termsOfService"}
@@ -59,11 +58,6 @@ def schemas(contract: Node) -> Iterator[tuple[Place, Node]]:
 
 def shown(place: Place) -> str:
     return "/" + "/".join(place)
-
-
-def operations(contract: Node) -> Iterator[Node]:
-    for item in contract["paths"].values():
-        yield from (item[method] for method in item.keys() & METHODS)
 
 
 def has_name(place: Place) -> bool:

@@ -28,8 +28,8 @@ SHOPIFY = [
 ]
 
 
-def columns(content: bytes, name: str = "orders.csv", file_format: str | None = None) -> dict[str, tuple[str, ...]]:
-    return {column.name: column.examples for column in read_columns(io.BytesIO(content), name, file_format, None)}
+def columns(content: bytes, name: str = "orders.csv") -> dict[str, tuple[str, ...]]:
+    return {column.name: column.examples for column in read_columns(io.BytesIO(content), name, None, None)}
 
 
 @pytest.mark.parametrize(

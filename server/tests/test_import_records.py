@@ -39,9 +39,9 @@ pytestmark = pytest.mark.anyio
 KEY = "pso_live_" + "a1B2c3D4" * 5
 
 
-async def imported(store: Store, content: str, kind: Any = ORDERS, file: str = "shop.jsonl") -> ImportRun:
-    """The record of an import of this text."""
-    run = FileImport(kind, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects(), file)
+async def imported(store: Store, content: str, file: str = "shop.jsonl") -> ImportRun:
+    """The record of an import of these orders."""
+    run = FileImport(ORDERS, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects(), file)
     async for _ in run.run(store, lambda: BY):
         pass
     return await store.imports.find(run.import_id)
