@@ -24,7 +24,7 @@ class FairQueue(Generic[Item]):
     def take(self, most: int) -> list[Item]:
         """Remove and return up to `most` items, an equal share of each flow.
 
-        Owners with items left go last: in what is returned, and in the next call.
+        Flows with items left go last: in what is returned, and in the next call.
         """
         flows = list(islice(self._waiting, most))
         share = most // max(len(flows), 1)
