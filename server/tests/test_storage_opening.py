@@ -240,6 +240,18 @@ async def test_identity_and_epoch_stay_the_same_and_no_other_store_has_the_ident
     assert first[0] != await identity(each_backend.another().opened())
 
 
+@pytest.mark.parametrize("recorded", ["1", "9" * 20])
+async def test_a_file_that_is_not_the_recorded_one_has_another_epoch(tmp_path: Path, recorded: str) -> None:
+    """A copy that took its place: the number of its inode may be lower or higher."""
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        first = await store.epoch()
+    with closing(connect_writer(path)) as connection:
+        connection.execute("UPDATE store SET file = ?", (recorded,))
+    async with opened(path) as store:
+        assert first != await store.epoch()
+
+
 async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_path: Path) -> None:
     production, staging, file = tmp_path / "production.db", tmp_path / "staging.db", tmp_path / "backup.db"
     before = [await identity(opened(production)), await identity(opened(staging))]
