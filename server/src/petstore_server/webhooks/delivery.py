@@ -57,9 +57,8 @@ class Deliveries:
         self._looked_at = 0.0
         # At the last look due webhooks waited for a place of any kind, of these accounts, or of those that fail.
         self._full, self._full_accounts, self._full_failing = False, set[int](), False
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # the deliveries under way, by webhook
-        self._accounts = Counter[int]()  # of these, for each account
-        self._failing = 0
+        # The deliveries under way, by webhook, with what each was begun for.
+        self._tasks: dict[str, tuple[asyncio.Task[None], DueWebhook]] = {}
         # Up to which time (Unix microseconds) webhooks have nothing to deliver, because of their statuses.
         self._nothing: dict[Examined, int] = {}
         self._ended = False
@@ -99,7 +98,7 @@ class Deliveries:
     async def close(self) -> None:
         """End the deliveries; another process repeats those that are not finished soon."""
         self._ended = True
-        if tasks := list(self._tasks.values()):
+        if tasks := [task for task, _ in self._tasks.values()]:
             _, late = await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
             for task in late:
                 task.cancel()
@@ -136,7 +135,8 @@ class Deliveries:
     def _chosen(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
         """Those for which there are places; note for which the others wait."""
         chosen: list[DueWebhook] = []
-        accounts, failing = self._accounts.copy(), self._failing
+        begun = [each for _, each in self._tasks.values()]
+        accounts, failing = Counter(each.account_id for each in begun), sum(bool(each.failures) for each in begun)
         self._full, self._full_accounts, self._full_failing = False, set(), False
         for each in due:
             if len(self._tasks) + len(chosen) == MAX_DELIVERIES:
@@ -153,15 +153,11 @@ class Deliveries:
         return chosen
 
     def _begin(self, webhook: Webhook, due: DueWebhook) -> None:
-        self._accounts[webhook.account_id] += 1
-        self._failing += bool(due.failures)
         task = asyncio.get_running_loop().create_task(self._run(webhook, due))
-        self._tasks[webhook.id] = task
+        self._tasks[webhook.id] = task, due
 
         def ended(_: object) -> None:
             del self._tasks[webhook.id]
-            self._accounts[webhook.account_id] -= 1
-            self._failing -= bool(due.failures)
             self._clock = None  # what has changed meanwhile, or waits for this place, is looked for at once
 
         task.add_done_callback(ended)
