@@ -12,6 +12,7 @@ from petstore_server.domain.errors import WebhookEnded
 from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.tokens import history_of
 from petstore_server.domain.webhooks import (
     MAX_ATTEMPTS,
     MAX_PAUSE,
@@ -23,7 +24,6 @@ from petstore_server.domain.webhooks import (
     _signature,
     attempted,
     edit,
-    history_of,
     message_id,
     rotate,
 )

@@ -25,6 +25,10 @@ class Sort(NamedTuple):
     descending: bool = False
 
 
+BY_CHANGE = Sort(SortField.UPDATED_AT)
+"""The order in which orders were last changed."""
+
+
 class Position(NamedTuple):
     """A place in the sort order: that of an order with this sort value and id. `value` is None without a ship date."""
 

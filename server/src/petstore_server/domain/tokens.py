@@ -71,9 +71,13 @@ def position_after(token: str, clock: ChangeClock, owner: int | None = None) -> 
     return Position(at, order_id)
 
 
+def history_of(epoch: str, owner: int | None) -> str:
+    """Name the history of changes that an owner sees: another one after a restore, or for another owner."""
+    return epoch if owner is None else f"{epoch} {owner}"  # tokens of release 1.0.0 stay valid
+
+
 def _history(epoch: str, owner: int | None) -> bytes:
-    seen = epoch if owner is None else f"{epoch} {owner}"  # tokens of release 1.0.0 stay valid
-    return blake2b(seen.encode(), digest_size=8).digest()
+    return blake2b(history_of(epoch, owner).encode(), digest_size=8).digest()
 
 
 def _seal(content: bytes, bound: bytes = b"", key: bytes = b"") -> str:

@@ -6,7 +6,6 @@ there is no queue, and an order that changes again while a receiver is down is d
 
 import hmac
 from base64 import b64encode
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from petstore_server.domain.errors import WebhookEnded
-from petstore_server.domain.keys import new_identifier
 from petstore_server.domain.lists import Filters, Position
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE
@@ -137,16 +135,6 @@ class Message(NamedTuple):
     history: str
     position: Position
     more: bool
-
-
-def new_webhook_id(randbelow: Callable[[int], int]) -> str:
-    """Make an identifier, which is safe to show. `randbelow` is as for `new_key`."""
-    return new_identifier("wh_", randbelow)
-
-
-def history_of(epoch: str, owner: int | None) -> str:
-    """Name the history of changes that a webhook delivers: another one after a restore, or for another owner."""
-    return epoch if owner is None else f"{epoch} {owner}"
 
 
 def message_id(webhook: Webhook, history: str, position: Position, body: bytes) -> str:

@@ -9,10 +9,11 @@ import msgspec
 from petstore_server.domain import webhooks as rules
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable, UrlRefused
-from petstore_server.domain.lists import PageQuery, Position, Sort, SortField
+from petstore_server.domain.keys import new_identifier
+from petstore_server.domain.lists import BY_CHANGE, PageQuery, Position
 from petstore_server.domain.orders import INT64_MAX, Status
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.tokens import FIRST, position_after
+from petstore_server.domain.tokens import FIRST, history_of, position_after
 from petstore_server.domain.transitions import Transition, unless_changed
 from petstore_server.domain.webhooks import SigningSecrets, Webhook, WebhookState
 from petstore_server.store import Store
@@ -92,7 +93,7 @@ class WebhookService:
         signing = self.signing
         await self._check_url(url)
         history, position = await self._position(start, owner, actor.at)
-        identity = rules.new_webhook_id(secrets.randbelow), *account, url, actor.at
+        identity = new_identifier("wh_", secrets.randbelow), *account, url, actor.at
         webhook = Webhook(*identity, owner, statuses, state, history, position)
         return Revealed(await self.store.webhooks.create(webhook, signing.digest, actor), signing.shown(webhook))
 
@@ -167,11 +168,11 @@ class WebhookService:
         if webhook.state is WebhookState.ENDED:
             return 0
         clock = await self.store.search.change_clock()
-        known = webhook.history == rules.history_of(clock.epoch, webhook.owner)
-        query = PageQuery(webhook.filters, Sort(SortField.UPDATED_AT), 1, webhook.position if known else FIRST)
+        known = webhook.history == history_of(clock.epoch, webhook.owner)
+        query = PageQuery(webhook.filters, BY_CHANGE, 1, webhook.position if known else FIRST)
         page = await self.store.search.page(query)
         if page.rows:
-            since: float | None = (position_of(page.rows[0], SortField.UPDATED_AT).value or 0) / 1_000_000
+            since: float | None = (position_of(page.rows[0], BY_CHANGE.field).value or 0) / 1_000_000
         else:
             since = None if page.next is None else webhook.failing_since
         return 0 if since is None else max(0, int(now - since))
@@ -204,7 +205,7 @@ class WebhookService:
             position = FIRST
         else:
             position = position_after(start.after, clock, owner)
-        return rules.history_of(clock.epoch, owner), position
+        return history_of(clock.epoch, owner), position
 
 
 def _without_gaps(webhook: Webhook, start: Start, history: str, position: Position) -> tuple[str, Position]:

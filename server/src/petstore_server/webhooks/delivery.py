@@ -11,18 +11,11 @@ from time import monotonic
 import msgspec
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.lists import ChangeClock, Page, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import BY_CHANGE, ChangeClock, Page, PageQuery, Position
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import timestamp_text
-from petstore_server.domain.tokens import FIRST, token_of
-from petstore_server.domain.webhooks import (
-    Message,
-    Webhook,
-    WebhookState,
-    attempted,
-    history_of,
-    message_id,
-)
+from petstore_server.domain.tokens import FIRST, history_of, token_of
+from petstore_server.domain.webhooks import Message, Webhook, WebhookState, attempted, message_id
 from petstore_server.store import Store
 from petstore_server.store.search import position_of
 from petstore_server.store.webhooks import DueWebhook
@@ -38,7 +31,6 @@ IDLE_SECONDS = 1.0
 """After which webhooks are looked at although no order has changed: for pauses that end, and new ones."""
 
 _LONG_WALK = 10  # short pages without an order after which the position is moved, and the lease renewed
-_BY_CHANGE = Sort(SortField.UPDATED_AT)
 _log = logging.getLogger(__name__)
 
 
@@ -229,7 +221,7 @@ class Deliveries:
         if isinstance(page, Position):
             return page
         rows, more = _bounded(page)
-        last = position_of(rows[-1], SortField.UPDATED_AT)
+        last = position_of(rows[-1], BY_CHANGE.field)
         at = last.value or 0
         await self._store.engine.witness(clock.epoch, at)
         data_text = (
@@ -247,7 +239,7 @@ class Deliveries:
         """
         after = webhook.position
         for _ in range(_LONG_WALK):
-            page = await self._store.search.page(PageQuery(webhook.filters, _BY_CHANGE, MAX_ORDERS, after))
+            page = await self._store.search.page(PageQuery(webhook.filters, BY_CHANGE, MAX_ORDERS, after))
             if page.rows:
                 return page
             if page.next is None:

@@ -12,7 +12,7 @@ from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2.input import LIST_CHANGES, NOW
 from petstore_server.domain.errors import ChangesReset, ServiceUnavailable
 from petstore_server.domain.keys import Scope
-from petstore_server.domain.lists import ChangeClock, Filters, PageQuery, Position, Sort, SortField
+from petstore_server.domain.lists import BY_CHANGE, ChangeClock, Filters, PageQuery, Position
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.tokens import FIRST, position_after, token_of
 from petstore_server.server.messages import Request, Response
@@ -25,7 +25,6 @@ MAX_HELD_FOR_KEY = 4
 LOOK_SECONDS = 0.25
 
 _RETRY_AFTER = b"Retry-After: 2\r\n"  # of a request that would have been held
-_BY_CHANGE = Sort(SortField.UPDATED_AT)
 
 
 class Changes:
@@ -170,12 +169,12 @@ class Changes:
         With an owner, of its orders only; or with the names of owners. Raises InvalidToken, ChangesReset.
         """
         after = position_after(token, clock, owner)
-        page = await self._store.search.page(PageQuery(Filters(owner=owner), _BY_CHANGE, limit, after))
+        page = await self._store.search.page(PageQuery(Filters(owner=owner), BY_CHANGE, limit, after))
         if not page.rows:
             if owner is not None and (after.value or 0) > await self._last(owner):
                 raise ChangesReset  # as of a token that is after the clock
             return None
-        last = position_of(page.rows[-1], _BY_CHANGE.field)
+        last = position_of(page.rows[-1], BY_CHANGE.field)
         await self._store.engine.witness(clock.epoch, last.value or 0)
         text = await self._store.search.text(page, with_accounts=with_accounts)
         return _body(text, token_of(clock.epoch, last, owner), more=page.next is not None)
