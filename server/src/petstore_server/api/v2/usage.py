@@ -1,6 +1,7 @@
 """Usage, of version 2: what an account has used, and the state of its key (D20)."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -27,37 +28,31 @@ ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Mapping[int, UsageC
 
 def routes(store: Store, read_usage: ReadUsage) -> list[Route]:
     """The route of usage over a store."""
-    handlers = _Handlers(store, read_usage)
-    get_usage = Operation("v2.getUsage", ANY_KEY, handlers.get_usage)
+    get_usage = Operation("v2.getUsage", ANY_KEY, partial(_get_usage, store, read_usage))
     return [Route("/v2/usage", {"GET": get_usage, "HEAD": get_usage})]
 
 
-class _Handlers:
-    def __init__(self, store: Store, read_usage: ReadUsage) -> None:
-        self._store = store
-        self._read_usage = read_usage
+async def _get_usage(store: Store, read_usage: ReadUsage, call: Call) -> Response:
+    """The account's windows and history, both with this request, and the key. Raises InvalidParameter.
 
-    async def get_usage(self, call: Call) -> Response:
-        """The account's windows and history, both with this request, and the key. Raises InvalidParameter.
-
-        Now is when the request was counted: with Redis, by its clock, not by that of this host.
-        """
-        values = GET_USAGE.read(call.request.query)
-        principal, by = call.caller, values["granularity"]
-        decision = cast(AccountDecision, call.decision)  # there is one of each valid key
-        start, end = _range(values, by, decision.now)
-        history = await self._read_usage(principal.account_id, start, end, by)
-        body = {
-            "plan": str(principal.plan),
-            "orders": str(VisibleOrders.ALL if principal.owner is None else VisibleOrders.OWN),
-            "windows": [window._asdict() for window in decision.windows],
-            "history": [
-                {"start": format_unix(at), "admitted": counts.admitted, "refused": counts.refused}
-                for at, counts in history.items()
-            ],
-            "key": _key(principal, await self._store.usage.last_ban(principal.key_id)),
-        }
-        return answer(call.request.headers, msgspec.json.encode(body))
+    Now is when the request was counted: with Redis, by its clock, not by that of this host.
+    """
+    values = GET_USAGE.read(call.request.query)
+    principal, by = call.caller, values["granularity"]
+    decision = cast(AccountDecision, call.decision)  # there is one of each valid key
+    start, end = _range(values, by, decision.now)
+    history = await read_usage(principal.account_id, start, end, by)
+    body = {
+        "plan": str(principal.plan),
+        "orders": str(VisibleOrders.ALL if principal.owner is None else VisibleOrders.OWN),
+        "windows": [window._asdict() for window in decision.windows],
+        "history": [
+            {"start": format_unix(at), "admitted": counts.admitted, "refused": counts.refused}
+            for at, counts in history.items()
+        ],
+        "key": _key(principal, await store.usage.last_ban(principal.key_id)),
+    }
+    return answer(call.request.headers, msgspec.json.encode(body))
 
 
 def _key(principal: Principal, ban: Ban | None) -> dict[str, Any]:
