@@ -32,7 +32,8 @@ from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.server.scheduler import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
-from petstore_server.webhooks.addresses import Addresses, AddressRefused, Network
+from petstore_server.settings.values import Network
+from petstore_server.webhooks.addresses import Addresses, AddressRefused
 from testing import needs
 from testing.cases import for_all
 from testing.documents import ROOT, headings, kubernetes_manifests, parse_yaml, read_yaml, table

@@ -13,7 +13,8 @@ from petstore_server.domain.roles import Role
 from petstore_server.runtime.backend import allowed_connections
 from petstore_server.runtime.opening import rows_at_once
 from petstore_server.runtime.usage import counts_elsewhere
-from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
+from petstore_server.settings import SETTINGS, SettingsError, read_settings
+from petstore_server.settings.values import UNPARSABLE_URL, describe_url
 from testing.stores import locked
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import Environment, Principal, RefusedKey, digest, is_well_formed
 from petstore_server.server.messages import Request
-from petstore_server.settings import Network
+from petstore_server.settings.values import Address, Network, parse_address
 from petstore_server.store.access import Keys
 
 MAX_PRINCIPALS = 65_536  # kept in memory, some 500 bytes each
@@ -126,20 +126,14 @@ def counted(text: str) -> str:
     return str(address) if address else UNKNOWN
 
 
-def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Read an address, with or without brackets, port or zone. An IPv4-mapped IPv6 address is an IPv4 address."""
+def _parse(text: str) -> Address | None:
+    """Read an address, with or without brackets, port or zone."""
     bare = text.strip().strip('"') if len(text) <= _MAX_ADDRESS_TEXT else ""
     if bare.startswith("["):
         bare = bare[1:].partition("]")[0]
     elif bare.count(":") == 1:
         bare = bare.partition(":")[0]
-    try:
-        address = ipaddress.ip_address(bare.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        return address.ipv4_mapped
-    return address
+    return parse_address(bare.partition("%")[0])
 
 
 def _x_forwarded_for(elements: list[str]) -> list[str]:

@@ -27,7 +27,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import entry_fields
 from petstore_server.operations.monitor import OLD_SECONDS
 from petstore_server.operations.orders import WITHOUT_OWNER
-from petstore_server.settings import describe_url
+from petstore_server.settings.values import describe_url
 
 WITHOUT_CHANGES = ("console.create_link", "console.refuse", "console.sign_in", "orders.export")
 

@@ -1,6 +1,5 @@
 """The admin port: its address, the names under which it responds, and sign-in links to the console."""
 
-import ipaddress
 import secrets
 from urllib.parse import urlsplit
 
@@ -8,6 +7,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.roles import Role
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.settings import Settings
+from petstore_server.settings.values import parse_address
 from petstore_server.store import Store
 
 CONSOLE_PATH = "/console"  # where the console is on the admin port, and the path of its cookies
@@ -42,7 +42,7 @@ def is_probe_host(host: str, settings: Settings) -> bool:
     """
     name = host_name(host)
     return not host or (
-        name is not None and ("." not in name or _address(name) is not None or is_allowed_host(host, settings))
+        name is not None and ("." not in name or parse_address(name) is not None or is_allowed_host(host, settings))
     )
 
 
@@ -56,9 +56,7 @@ def is_allowed_host(host: str, settings: Settings) -> bool:
 
 def is_console_proxy(peer: str, settings: Settings) -> bool:
     """Whether the address of a connection is that of a proxy that signs operators in."""
-    address = _address(peer.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
+    address = parse_address(peer.partition("%")[0])
     return address is not None and any(address in network for network in settings.console_proxies)
 
 
@@ -76,18 +74,11 @@ def host_name(host: str) -> str | None:
 
 def is_loopback(name: str) -> bool:
     """Whether a host name is that of this machine for itself."""
-    address = _address(name)
+    address = parse_address(name)
     return name == "localhost" or name.endswith(".localhost") if address is None else address.is_loopback
 
 
 def is_private(name: str) -> bool:
     """Whether a host name is one private address, which other networks do not reach."""
-    address = _address(name)
+    address = parse_address(name)
     return address is not None and address.is_private and not address.is_unspecified
-
-
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None

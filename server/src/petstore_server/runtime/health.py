@@ -26,7 +26,8 @@ from petstore_server.operations.health import Action, CheckResult
 from petstore_server.runtime import opening
 from petstore_server.runtime.backend import allowed_connections, require_servable, wants_tracing
 from petstore_server.runtime.opening import is_served, is_sqlite, named_store, read_counters, store_file
-from petstore_server.settings import Settings, SettingsError, describe_url
+from petstore_server.settings import Settings, SettingsError
+from petstore_server.settings.values import describe_url
 from petstore_server.store import Store
 from petstore_server.store.records import is_trigger_problem
 

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from petstore_server.domain.errors import ServiceUnavailable, Unreachable
-from petstore_server.settings import Settings, SettingsError, describe_url
-from petstore_server.settings.values import SQLITE
+from petstore_server.settings import Settings, SettingsError
+from petstore_server.settings.values import SQLITE, describe_url
 from petstore_server.store import Store
 
 if TYPE_CHECKING:

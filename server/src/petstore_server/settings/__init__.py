@@ -8,19 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from petstore_server.settings import values
-from petstore_server.settings.values import UNPARSABLE_URL, Network, describe_url
-
-__all__ = [
-    "SETTINGS",
-    "UNPARSABLE_URL",
-    "Network",
-    "Settings",
-    "SettingsError",
-    "describe_url",
-    "overriding",
-    "read_secret",
-    "read_settings",
-]
+from petstore_server.settings.values import Network, describe_url
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 SQLITE = "sqlite:///"
 HOLDS_PASSWORD = re.compile(r"//[^@]*:[^@]*@|[?&][^=&]*(?:password|secret|scram_|%)[^=&]*=")
@@ -60,15 +61,18 @@ _NOT_OF_HOST = re.compile(r"[][\s/?#@\\]")
 
 
 def host(value: str) -> str:
-    if not value or _NOT_OF_HOST.search(value) or not (_is_address(value) if ":" in value else _is_host(value)):
+    if not value or _NOT_OF_HOST.search(value) or not (parse_address(value) if ":" in value else _is_host(value)):
         raise ValueError("must be an address or a host name, without brackets or a port")
     return value
 
 
-def _is_address(text: str) -> bool:
-    with suppress(ValueError):
-        return bool(ipaddress.ip_address(text))
-    return False
+def parse_address(text: str) -> Address | None:
+    """The address in a text, None if it has none. An IPv4-mapped IPv6 address is an IPv4 address."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
 
 
 def _is_host(name: str) -> bool:

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from petstore_server.domain.texts import looks_like_key
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from petstore_server.settings.values import Address, Network, parse_address
 
 MAX_URL = 2048  # characters
 _PORTS = {"https": 443, "http": 80}
@@ -118,15 +116,13 @@ class Addresses:
         host = destination.host
         if "%" in host:
             raise AddressRefused("its host must have no percent sign, as of an escape or a zone")
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            if not _NAME.fullmatch(host) or len(host) > 253:
-                raise AddressRefused("it must name a host; write other alphabets in Punycode") from None
-            if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-                raise AddressRefused("it must have an IPv4 address in its usual form, such as 192.0.2.1") from None
-            return
-        self._require_allowed(address, destination.scheme, "its address")
+        address = parse_address(host)
+        if address is not None:
+            self._require_allowed(address, destination.scheme, "its address")
+        elif not _NAME.fullmatch(host) or len(host) > 253:
+            raise AddressRefused("it must name a host; write other alphabets in Punycode")
+        elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+            raise AddressRefused("it must have an IPv4 address in its usual form, such as 192.0.2.1")
 
     def _require_allowed(self, address: Address, scheme: str, name: str) -> None:
         """Raise AddressRefused for an address that may not be reached: without TLS, all but those of the networks."""
