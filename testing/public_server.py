@@ -30,7 +30,7 @@ _opened: list[asyncio.StreamWriter] = []
 
 
 def plain(body: bytes) -> Response:
-    return body_response((body,), len(body), "text/plain")
+    return body_response((body,), "text/plain")
 
 
 async def respond(request: Request) -> Response | None:

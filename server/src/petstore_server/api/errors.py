@@ -5,7 +5,7 @@ Errors propagate unchanged to the gate, which uses this table to turn them into 
 
 import msgspec
 
-from petstore_server.api.representation import body_response
+from petstore_server.api.representation import json_response
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
 from petstore_server.server import messages as server
@@ -142,7 +142,7 @@ def error_response(failure: DomainError | RequestError, *, of_order: bool = Fals
     status = STATUS[type(failure)]
     body = msgspec.json.encode({"code": failure.code, "message": failure.message, "status": status})  # spec S2.3
     lines = _NO_STORE + _headers(failure, b"" if of_order else b"orders/")
-    return body_response((body,), len(body), "application/json", lines, status)
+    return json_response(body, lines, status)
 
 
 def error_fields(failure: DomainError) -> dict[str, object]:

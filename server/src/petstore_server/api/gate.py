@@ -39,7 +39,7 @@ MAX_CONCURRENT_PER_ACCOUNT = 256
 HEALTH = b"/healthz"
 """The path at which load balancers ask whether the process accepts requests."""
 
-_ACCEPTING = body_response((b"ok\n",), 3, "text/plain", b"Cache-Control: no-store\r\n")
+_ACCEPTING = body_response((b"ok\n",), "text/plain", b"Cache-Control: no-store\r\n")
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 

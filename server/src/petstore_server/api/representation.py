@@ -42,8 +42,7 @@ def represent(
     """The representation with these chunks, which `digest` identifies. `headers` are more header lines."""
     etag = _etag(digest, zipped)
     headers = b"ETag: %s\r\n%s" % (etag, headers)
-    length = sum(map(len, chunks))
-    whole = body_response(chunks, length, content_type, headers + (_GZIPPED if zipped else b""))
+    whole = body_response(chunks, content_type, headers + (_GZIPPED if zipped else b""))
     return Representation(etag, whole, Response(304, headers))
 
 
@@ -56,7 +55,7 @@ def answer(request: Headers, body: bytes, headers: bytes = b"") -> Response:
         return Response(304, headers)
     if zipped:
         body, headers = gzip(body, 1), headers + _GZIPPED
-    return body_response((body,), len(body), "application/json", headers)
+    return json_response(body, headers)
 
 
 def etag_of(body: bytes) -> str:
@@ -69,13 +68,17 @@ def uncached(request: Headers, body: bytes, headers: bytes = b"") -> Response:
     headers = b"Cache-Control: no-store\r\nVary: Accept-Encoding, Authorization\r\n" + headers
     if len(body) >= _WORTH_COMPRESSING and accepts_gzip(request):
         body, headers = gzip(body, 1), headers + _GZIPPED
-    return body_response((body,), len(body), "application/json", headers)
+    return json_response(body, headers)
 
 
-def body_response(
-    chunks: Sequence[bytes], length: int, content_type: str, headers: bytes = b"", status: int = 200
-) -> Response:
-    """A response with a body of `length` bytes. `headers` are more header lines."""
+def json_response(body: bytes, headers: bytes = b"", status: int = 200) -> Response:
+    """A response with JSON. `headers` are more header lines."""
+    return body_response((body,), "application/json", headers, status)
+
+
+def body_response(chunks: Sequence[bytes], content_type: str, headers: bytes = b"", status: int = 200) -> Response:
+    """A response with a body. `headers` are more header lines."""
+    length = sum(map(len, chunks))
     described = b"Content-Type: %s\r\nContent-Length: %d\r\n" % (content_type.encode(), length)
     return Response(status, headers + described, chunks, length)
 

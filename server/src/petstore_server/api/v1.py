@@ -7,7 +7,7 @@ import msgspec
 from petstore_server.api.errors import Gone
 from petstore_server.api.headers import deprecation_notices
 from petstore_server.api.list_cache import ListCache, OwnLists
-from petstore_server.api.representation import accepts_gzip, body_response
+from petstore_server.api.representation import accepts_gzip, json_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.keys import Scope
@@ -70,4 +70,4 @@ class _Handlers:
             raise PetNotFound
         pet = await self._store.pets.find(int(text))
         body = msgspec.json.encode(pet.fields())
-        return body_response((body,), len(body), "application/json", _CACHING)
+        return json_response(body, _CACHING)

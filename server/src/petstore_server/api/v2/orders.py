@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from petstore_server.api.errors import IdempotencyKeyMissing
-from petstore_server.api.representation import answer, body_response
+from petstore_server.api.representation import answer, json_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2 import input as v2_input
 from petstore_server.api.v2.bodies import check_media_type, read_new_order
@@ -92,7 +92,7 @@ class _Handlers:
         lines = b"Location: orders/%d\r\nCache-Control: no-store\r\n" % placed.order_id
         if placed.replayed:
             lines += b"Idempotency-Replayed: true\r\n"
-        return body_response((placed.body,), len(placed.body), "application/json", lines, 201)
+        return json_response(placed.body, lines, 201)
 
 
 class Listing(NamedTuple):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from petstore_server.api.errors import STATUS, InternalError, InvalidBody, error_fields
-from petstore_server.api.representation import body_response, etag_of, uncached
+from petstore_server.api.representation import etag_of, json_response, uncached
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v2 import bodies
 from petstore_server.api.v2 import input as v2_input
@@ -169,7 +169,7 @@ class ShopHandlers:
         lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
             lines += b"Location: %d\r\n" % changed.order.id
-        return body_response((body,), len(body), "application/json", lines, 201 if changed.created else 200)
+        return json_response(body, lines, 201 if changed.created else 200)
 
     async def _carry_out_in_turn(
         self, call: Call, operations: Sequence[tuple[int, BatchItem]], now: Transition[Order], results: list[str]

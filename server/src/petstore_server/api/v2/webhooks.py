@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from petstore_server.api.errors import InvalidBody, Overloaded, WebhooksDisabled
-from petstore_server.api.representation import answer, body_response, uncached
+from petstore_server.api.representation import answer, json_response, uncached
 from petstore_server.api.routes import Call, Held, Operation, Route
 from petstore_server.api.v2 import bodies
 from petstore_server.api.v2.input import NO_PARAMETERS
@@ -91,7 +91,7 @@ class _Handlers:
             raise ServiceUnavailable(error.message) from None
         location = b"Cache-Control: no-store\r\nLocation: webhooks/%s\r\n" % created.webhook.id.encode()
         body = await self._revealed(created)
-        return body_response((body,), len(body), "application/json", location, 201)
+        return json_response(body, location, 201)
 
     async def update_webhook(self, call: Call) -> Held:
         """Change the fields given (RFC 7396).
