@@ -197,7 +197,7 @@ async def running_console(stores: Stores, environ: Mapping[str, str] | None = No
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
         defaults: Any = Cached.__init__.__kwdefaults__
         with patch.dict(defaults, CURRENT):
-            webhooks, _ = webhook_service(settings, store, clock)
+            webhooks = webhook_service(settings, store, clock)
             console = make_console(settings, store, service, webhooks, clock)
         application = Starlette(routes=[console])
         browser = Browser(application, store, clock)

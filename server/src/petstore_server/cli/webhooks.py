@@ -213,8 +213,7 @@ def _with_service(work: Callable[[WebhookService], Awaitable[T]], *, signs: bool
     async def run(store: Store) -> T:
         if not signs:
             return await work(WebhookService(store, Addresses(settings.webhook_networks), None))
-        service, _ = webhook_service(settings, store, time.time)
-        return await work(service)
+        return await work(webhook_service(settings, store, time.time))
 
     return with_store(run, concurrent=True)
 

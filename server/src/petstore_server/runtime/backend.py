@@ -228,8 +228,8 @@ async def opened_backend(
         if tracing is not None:
             tracing.trace_store(store.engine, "sqlite" if is_sqlite(settings.database_url) else "postgresql")
         activity = UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder()
-        service, sender = webhook_service(settings, store, clock)
-        deliveries = None if sender is None else await _deliveries(store, sender)
+        service = webhook_service(settings, store, clock)
+        deliveries = await _deliveries(store, service.sender) if service.enabled else None
         if deliveries is not None:
             opened.push_async_callback(deliveries.close)
         version = await store.access_version()

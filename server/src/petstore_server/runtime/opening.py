@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from petstore_server.engines.postgres.timelines import SharedMaximum
     from petstore_server.limits.redis import RedisCounters
     from petstore_server.operations.webhooks import WebhookService
-    from petstore_server.webhooks.sending import Sender
 
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
@@ -102,26 +101,21 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
         raise SettingsError(f"{setting} {problem}.")
 
 
-def webhook_service(
-    settings: Settings, store: Store, clock: Callable[[], float]
-) -> tuple["WebhookService", "Sender | None"]:
-    """The webhooks of a store, and what sends their messages, if there are any.
-
-    `clock` gives Unix seconds. Raises SettingsError.
-    """
+def webhook_service(settings: Settings, store: Store, clock: Callable[[], float]) -> "WebhookService":
+    """The webhooks of a store. `clock` gives Unix seconds. Raises SettingsError."""
     from petstore_server.operations.webhooks import WebhookService
     from petstore_server.webhooks.addresses import Addresses
 
     checked = Addresses(settings.webhook_networks, _CHECKED_URLS)
     if settings.webhook_secret is None:
-        return WebhookService(store, checked, None), None
+        return WebhookService(store, checked, None)
     require_installed("httpcore2", "PETSTORE_WEBHOOK_SECRET is set")
     from petstore_server.domain.webhooks import SigningSecrets
     from petstore_server.webhooks.sending import Sender
 
     addresses = Addresses(settings.webhook_networks)  # others, so that new URLs do not delay deliveries
     sender = Sender(SigningSecrets(settings.webhook_secret), addresses, settings.webhook_proxy, clock)
-    return WebhookService(store, checked, sender), sender
+    return WebhookService(store, checked, sender)
 
 
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:

@@ -246,7 +246,7 @@ async def serve_with_workers(
             if settings.console:
                 store = await opened.enter_async_context(named_store(settings))
                 group = await opened.enter_async_context(asyncio.TaskGroup())
-                hooks, _ = webhook_service(settings, store, time.time)
+                hooks = webhook_service(settings, store, time.time)
                 console = make_console(settings, store, workers, hooks, time.time)
                 opened.callback(group.create_task(run_console(console)).cancel)
                 # Learns of damage that another process has seen: the console then takes no change either.
