@@ -3,7 +3,6 @@
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, VisibleOrders, check_account_name, plan_limits
 from petstore_server.domain.errors import Unreachable
+from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import DEPRECATED
@@ -55,8 +55,14 @@ def create(
     """
     limits = plan_limits(Plan(plan), per_minute, per_day)
     visible = VisibleOrders(orders or VisibleOrders.ALL)
-    work = partial(use_cases.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
-    _show(with_store(lambda store: work(store, actor=operator(), orders=visible)))
+
+    async def work(store: Store) -> Account:
+        chosen = name, Plan(plan), limits, operator()
+        return await store.accounts.create(
+            *chosen, contact=check_note(contact, "contact"), note=check_note(note), orders=visible
+        )
+
+    _show(with_store(work))
     if orders is None:
         command = f"petstore accounts edit {shlex.quote(name)} --orders own"
         comment(f"{name} sees all orders and may cancel those of other accounts; `{command}` restricts it to its own.")

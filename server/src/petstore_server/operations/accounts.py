@@ -1,10 +1,10 @@
-"""Accounts and their keys: create accounts, report their windows; issue, rotate and find keys."""
+"""Accounts and their keys: report the windows of accounts; issue, rotate and find keys."""
 
 import secrets
 from typing import NamedTuple
 
 from petstore_server.domain import keys as key_rules
-from petstore_server.domain.accounts import Account, Limits, Plan, VisibleOrders
+from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, Successor
@@ -31,22 +31,6 @@ class IssuedKey(NamedTuple):
     key: ApiKey
     secret: str
     old: ApiKey | None = None
-
-
-async def create_account(
-    store: Store,
-    name: str,
-    plan: Plan,
-    limits: Limits,
-    actor: Actor,
-    *,
-    contact: str = "",
-    note: str = "",
-    orders: VisibleOrders = VisibleOrders.ALL,
-) -> Account:
-    """Create an account. Raises AccountExists, InvalidInput."""
-    contact, note = check_note(contact, "contact"), check_note(note)
-    return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note, orders=orders)
 
 
 def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowReport, ...]:

@@ -31,7 +31,7 @@ from petstore_server.domain.usage import (
     uses_of,
 )
 from petstore_server.domain.windows import Count
-from petstore_server.operations.accounts import create_account, issue_key
+from petstore_server.operations.accounts import issue_key
 from petstore_server.store import Store
 
 _PETS = "Biscuit dog, Pixel cat, Clover rabbit, Mango parrot, Nimbus cat, Pebble tortoise, Juniper dog, Echo budgerigar"
@@ -82,7 +82,7 @@ async def fill(store: Store, environment: Environment, clock: Callable[[], float
     secrets: dict[VisibleOrders, str] = {}
     for name, orders in ((_ALL, VisibleOrders.ALL), (_OWN, VisibleOrders.OWN)):
         note, limits = "yours, to try things out", PLAN_LIMITS[Plan.FREE]
-        await create_account(store, name, Plan.FREE, limits, actor, note=note, orders=orders)
+        await store.accounts.create(name, Plan.FREE, limits, actor, note=note, orders=orders)
         issued = await issue_key(store, name, environment=environment, actor=actor, note="serve --demo")
         secrets[orders] = issued.secret
     await _add_orders(store, actor, Actor(f"key:{keys[_PARTNER]}", actor.at))
@@ -129,7 +129,7 @@ async def _add_account(store: Store, environment: Environment, name: str, actor:
     """An account that is older than its history, with its windows and a key; return the id of that."""
     profile, began = _PROFILES[name], actor._replace(at=actor.at - (_DAYS + 1) * DAY)
     limits = PLAN_LIMITS[profile.plan]
-    account = await create_account(store, name, profile.plan, limits, began, orders=VisibleOrders.OWN)
+    account = await store.accounts.create(name, profile.plan, limits, began, orders=VisibleOrders.OWN)
     key_id = (await issue_key(store, name, environment=environment, actor=began, note="warehouse")).key.id
     used = round(account.limits.per_day * profile.share)
     if used:

@@ -20,7 +20,7 @@ from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.transitions import Transition, changed_since, fields_changed_since, unless_changed, version
 from petstore_server.domain.usage import DEPRECATED, Granularity, UsageCounts
 from petstore_server.domain.webhooks import Webhook
-from petstore_server.operations.accounts import create_account, report_windows
+from petstore_server.operations.accounts import report_windows
 from petstore_server.operations.audit import account_subjects
 from petstore_server.operations.usage import AccountSort, page_of_accounts
 
@@ -73,7 +73,7 @@ async def create(visit: Visit) -> Response:
     if name is None or chosen is None or orders is None or form.errors:
         return await list_accounts(visit, form, 400)
     try:
-        await create_account(visit.store, name, *chosen, visit.actor, contact=contact, note=note, orders=orders)
+        await visit.store.accounts.create(name, *chosen, visit.actor, contact=contact, note=note, orders=orders)
     except AccountExists as error:
         form.errors["name"] = str(error)
         return await list_accounts(visit, form, 409)
