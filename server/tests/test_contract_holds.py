@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, settings
 
 from petstore_server.api.contracts import load_contract
 from petstore_server.api.errors import STATUS
-from petstore_server.api.routes import ANY_KEY
+from petstore_server.api.routes import ANY_KEY, PARAMETER
 from petstore_server.api.v2.bodies import MAX_OPERATIONS
 from petstore_server.api.v2.input import GET_USAGE, LIST_CHANGES, LIST_ORDERS, MAX_WAIT
 from petstore_server.domain.errors import DomainError
+from petstore_server.domain.keys import Scope
 from petstore_server.domain.texts import is_visible
 from petstore_server.settings import read_settings
 from testing.contract import objects, resolved
@@ -65,6 +66,15 @@ async def test_the_routes_are_the_contracts_paths_methods_and_scopes(service: Se
         if method != "HEAD"  # is described with GET
     }
     assert documented == served
+    assert set(Scope) == {scope for _, scopes in served.values() for scope in scopes}
+
+
+async def test_of_two_templates_that_match_the_same_path_one_is_the_more_specific(service: Service) -> None:
+    for one, other in itertools.combinations(service.application.routes.all, 2):
+        pairs = list(zip(one.segments, other.segments, strict=False))
+        if len(one.segments) == len(other.segments) and all(a == b or PARAMETER in (a, b) for a, b in pairs):
+            wider = {a == PARAMETER for a, b in pairs if a != b}  # whether `one` is, wherever they differ
+            assert 1 == len(wider), (one.template, other.template)
 
 
 def test_the_codes_are_the_contracts_enums() -> None:

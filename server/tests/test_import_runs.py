@@ -19,7 +19,7 @@ import pytest
 from petstore_server.cli.importing import phrased, scratch_store
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.imports import ImportOutcome
-from petstore_server.domain.orders import UPDATE, Order, Status, ship_on
+from petstore_server.domain.orders import Order, Status, ship_on
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.placements import Placement
 from petstore_server.domain.transitions import Transition
@@ -100,7 +100,7 @@ async def test_fields_without_a_column_keep_what_they_get_while_the_import_waits
     import_orders, import_pets = store.orders.import_batch, store.pets.import_batch
 
     async def orders_after_a_change(*given: Any, **more: Any) -> list[ImportOutcome]:
-        meanwhile = Transition[Order](UPDATE, lambda order: order._replace(quantity=9, reference=None))
+        meanwhile = Transition[Order]("order.update", lambda order: order._replace(quantity=9, reference=None))
         await store.orders.change(1, meanwhile, BY)
         return await import_orders(*given, **more)
 

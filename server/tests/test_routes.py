@@ -1,28 +1,15 @@
-"""Finding the route of a path: what a path without a key may cost, whatever it holds; and which tables are refused."""
+"""Finding the route of a path: what a path without a key may cost, whatever it holds."""
 
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from petstore_server.api import routes
-from petstore_server.api.routes import ANY_KEY, Call, Operation, Route, Routes
-from petstore_server.domain.keys import Scope
-from petstore_server.domain.orders import REQUESTED_ACTIONS
-from petstore_server.server.messages import Response
-
-
-async def handle(_: Call) -> Response:
-    return Response(204)
-
-
-OF_SCOPES = {f"{scope}": Operation(f"{scope}", scope, handle) for scope in Scope}
-OF_ACTIONS = {action: Operation(action, ANY_KEY, handle, action) for action in REQUESTED_ACTIONS}
-ALL = Route("/v2/all", OF_SCOPES | OF_ACTIONS)  # each scope and each action once
+from petstore_server.api.routes import Route, Routes
 
 
 def table(*templates: str) -> Routes:
-    return Routes([ALL, *[Route(template, {}) for template in templates]])
+    return Routes([Route(template, {}) for template in templates])
 
 
 TABLE = table("/v1/store/orders", "/v1/store/orders/{orderId}", "/v2/usage")
@@ -98,38 +85,3 @@ def test_a_parameter_may_stand_before_other_segments_and_a_literal_segment_goes_
     assert "batch" == found.find(b"/v2/store/orders/batch/ship").parameter
     for path in ("//ship", "/7/ship/", "/7/shipped", "/7/", "/%7B%7D/x", "/{}/x"):
         assert found.find(f"/v2/store/orders{path}".encode()).route is None
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (ORDER, ORDER),
-        (ORDER, "/v2/store/orders/{id}"),
-        (SHIP, "/v2/store/orders/{id}/ship"),
-        (SHIP, "/v2/store/orders/batch/{id}"),
-        ("/v2/{kind}/orders", "/v2/store/{kind}"),
-        (BATCH, BATCH),
-    ],
-)
-def test_two_templates_that_match_the_same_path_are_refused(one: str, other: str) -> None:
-    with pytest.raises(ValueError, match="match the same paths"):
-        table(one, "/v2/usage", other)
-
-
-@pytest.mark.parametrize("scope", [None, "", "orders:read"])
-def test_an_operation_without_a_scope_is_refused(scope: Any) -> None:
-    with pytest.raises(ValueError, match=r"v2\.getUsage requires no scope"):
-        Routes([ALL, Route("/v2/usage", {"GET": Operation("v2.getUsage", scope, handle)})])
-
-
-def test_a_scope_and_an_action_that_no_operation_has_are_refused_and_so_is_another_action() -> None:
-    for missing in OF_SCOPES:
-        rest = {name: operation for name, operation in (OF_SCOPES | OF_ACTIONS).items() if name != missing}
-        with pytest.raises(ValueError, match=f"no operation requires the scope {missing}"):
-            Routes([Route("/v2/all", rest)])
-    for action in OF_ACTIONS:
-        rest = {name: operation for name, operation in (OF_SCOPES | OF_ACTIONS).items() if name != action}
-        with pytest.raises(ValueError, match="REQUESTED_ACTIONS"):
-            Routes([Route("/v2/all", rest)])
-    with pytest.raises(ValueError, match="REQUESTED_ACTIONS"):
-        Routes([ALL, Route("/v2/other", {"POST": Operation("v2.other", ANY_KEY, handle, "order.other")})])

@@ -10,8 +10,9 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan, VisibleOrders, edit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.keys import Scope, unban
-from petstore_server.domain.orders import REQUESTED_ACTIONS, Order
+from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Granularity, UsageCounts
+from petstore_server.operations.audit import ACTIONS
 from testing.partners import Partner, partner
 from testing.service import Service, bearer, embedded
 
@@ -190,7 +191,7 @@ async def test_every_action_of_orders_is_found_by_its_request(service: Service) 
     client = await partner(service, VisibleOrders.ALL)
     await service.orders(*(Order(number) for number in range(1, 8)))
     responses = await one_of_each(client)
-    assert set(REQUESTED_ACTIONS) == responses.keys()
+    assert {action for action in ACTIONS if action.startswith("order.")} == responses.keys()
     audit = service.backend.store.audit
     for action, response in responses.items():
         filters = AuditFilters(request_id=response.headers["x-request-id"])

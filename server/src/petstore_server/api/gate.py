@@ -122,7 +122,7 @@ class Gate:
                 more += match.route.notices
         seconds = perf_counter() - began - call.held
         self.metrics.responded(call.operation, response.status, seconds)
-        self.usage.responded(call.principal, call.operation, response.status, call.action)
+        self.usage.responded(call.principal, call.operation, response.status, call.cancelled)
         if self.access_log is not None:
             self.access_log.responded(call, response, seconds)
         return response, b"%sX-Request-Id: %s\r\n" % (more, request_id)
@@ -134,7 +134,7 @@ class Gate:
         call.principal = call.caller = principal = self.authenticator.known(authorization) or await self._identify(call)
         operation = None if match.route is None else match.route.operations.get(request.method)
         if operation is not None:
-            call.operation, call.action = operation.id, operation.action
+            call.operation = operation.id
         call.decision = decision = self.limiter.decide(principal) or await self.limiter.admit(principal)
         self.metrics.decided(principal.plan, decision)
         self.usage.decided(principal, call.operation, decision)

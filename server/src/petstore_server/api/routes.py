@@ -2,14 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 from petstore_server.api.trace_context import TraceContext, parse_traceparent
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
-from petstore_server.domain.orders import REQUESTED_ACTIONS
 from petstore_server.domain.usage import NO_OPERATION
 from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
@@ -29,18 +27,18 @@ class Call:
 
     `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded, and
     `parameter` is the one that the route's template names, or empty. `operation` is the identifier of the operation
-    that a request with a valid key asks for, or NO_OPERATION, and `action` what it does to one order; `principal` and
-    `decision` are None until the gate has them, `code` is that of the error that the response reports. `held` are the
-    seconds for which the request was held.
+    that a request with a valid key asks for, or NO_OPERATION; `principal` and `decision` are None until the gate has
+    them, `code` is that of the error that the response reports. `held` are the seconds for which the request was held.
+    `cancelled`: it cancelled one order, not in a batch.
     """
 
     # In the class, because most calls have some of these values, and one is made for each request.
     operation: str = NO_OPERATION
-    action: str | None = None
     principal: Principal | None = None
     decision: Decision | None = None
     code: str | None = None
     held: float = 0.0
+    cancelled: bool = False
     caller: Principal
     """The principal, for handlers: they are called once it is known."""
 
@@ -82,16 +80,14 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Operation:
-    """An operation of a contract: its operationId, the scope it requires, its handler, and the action it records.
+    """An operation of a contract: its operationId, the scope it requires, and its handler.
 
-    The `id` of an operation of a later version begins with the version, so that metrics distinguish them. `action` is
-    the name in the audit log of what the operation does to one order, one of REQUESTED_ACTIONS, or None.
+    The `id` of an operation of a later version begins with the version, so that metrics distinguish them.
     """
 
     id: str
     scope: Scope | Literal["any key"]
     handle: Callable[[Call], Awaitable[Response | Held]]
-    action: str | None = None
 
 
 @dataclass(slots=True)
@@ -132,13 +128,7 @@ class Routes:
     """
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        """Check the routes and index them.
-
-        Raises ValueError if two templates match the same path and neither is the more specific one everywhere; if an
-        operation has no scope; and if no operation has a scope of `Scope`, or an action of REQUESTED_ACTIONS.
-        """
-        _check_templates(routes)
-        _check_operations([operation for route in routes for operation in route.operations.values()])
+        """Index the routes. Of two that match the same path, one is the more specific wherever they differ."""
         self.all = routes
         self._table = {route.segments: route for route in routes}
         self._parameters = sorted({segments.index(PARAMETER) for segments in self._table if PARAMETER in segments})
@@ -189,26 +179,3 @@ class Routes:
 
 def _path(*segments: str) -> bytes:
     return "/".join(("", *segments)).encode()
-
-
-def _check_templates(routes: Sequence[Route]) -> None:
-    for one, other in combinations(routes, 2):
-        pairs = list(zip(one.segments, other.segments, strict=False))
-        if len(one.segments) != len(other.segments) or not all(a == b or PARAMETER in (a, b) for a, b in pairs):
-            continue  # no path is matched by both
-        wider = {a == PARAMETER for a, b in pairs if a != b}  # whether `one` is, wherever they differ
-        if len(wider) != 1:
-            raise ValueError(f"{one.template} and {other.template} match the same paths")
-
-
-def _check_operations(operations: Sequence[Operation]) -> None:
-    scopes: dict[str, object] = {operation.id: operation.scope for operation in operations}
-    without = [name for name, scope in scopes.items() if scope != ANY_KEY and not isinstance(scope, Scope)]
-    if without:
-        raise ValueError(f"{without[0]} requires no scope; ANY_KEY stands for that")
-    unused = set(Scope).difference(scopes.values())
-    if unused:
-        raise ValueError(f"no operation requires the scope {min(unused)}")
-    recorded = {operation.action for operation in operations if operation.action is not None}
-    if recorded != set(REQUESTED_ACTIONS):
-        raise ValueError(f"the operations record {sorted(recorded)}, and REQUESTED_ACTIONS are {REQUESTED_ACTIONS}")

@@ -23,7 +23,7 @@ def routes(store: Store, clock: Callable[[], float], settings: Settings) -> list
     """The routes of version 1 over a store. `clock` gives Unix seconds."""
     handlers = _Handlers(store, clock, settings.pets_sunset.timestamp())
     list_orders = Operation("listOrders", Scope.ORDERS_READ, handlers.list_orders)
-    cancel = Operation("cancelOrder", Scope.ORDERS_CANCEL, handlers.cancel_order, CANCEL.action)
+    cancel = Operation("cancelOrder", Scope.ORDERS_CANCEL, handlers.cancel_order)
     get_pet = Operation("getPet", Scope.PETS_READ, handlers.get_pet)
     notices = deprecation_notices(settings.pets_deprecated_at, settings.pets_sunset)
     return [
@@ -59,6 +59,7 @@ class _Handlers:
         order_id, caller = parse_order_id(call.parameter), call.caller
         actor = call.actor(self._clock())
         await self._store.orders.change(order_id, CANCEL, actor, caller.account_id, owner=caller.owner)
+        call.cancelled = True
         return Response(204)
 
     async def get_pet(self, call: Call) -> Response:

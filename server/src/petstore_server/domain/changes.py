@@ -6,7 +6,7 @@ from typing import NamedTuple
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.imports import ImportOutcome, evaluate_import, kept_of
-from petstore_server.domain.orders import PUT, Order, Status, TrackedOrder
+from petstore_server.domain.orders import Order, Status, TrackedOrder
 from petstore_server.domain.transitions import Transition
 
 NOT_YET = 0  # the time of a change that is not written yet: no ETag is of it
@@ -41,7 +41,7 @@ class Put(NamedTuple):
     @property
     def action(self) -> str:
         """The name of the change in the audit log."""
-        return PUT
+        return "order.put"
 
     def apply(self, stored: StoredOrder) -> Order:
         """Return the order after it.

@@ -141,11 +141,6 @@ def _complete(order: Order) -> Order:
 CANCEL = Transition("order.cancel", _cancel)  # pending → cancelled; changes nothing else in the record (D5)
 COMPLETE = Transition("order.complete", _complete)  # sets `complete` on a shipped order (D6)
 PLACE = "order.place"
-PUT = "order.put"
-SHIP = "order.ship"
-UPDATE = "order.update"
-REQUESTED_ACTIONS = (CANCEL.action, PLACE, SHIP, COMPLETE.action, UPDATE, PUT)
-"""What requests with API keys do to single orders, as the audit log names it: most of its entries."""
 
 
 def ship(at: datetime) -> Transition[Order]:
@@ -163,7 +158,7 @@ def ship_on(ship_date: str) -> Transition[Order]:
             raise errors.OrderAlreadyCancelled(order.id, " and cannot be shipped; do not send it")
         return order._replace(status=Status.SHIPPED, ship_date=ship_date)
 
-    return Transition(SHIP, apply)
+    return Transition("order.ship", apply)
 
 
 def correct(values: Mapping[str, Any]) -> Transition[Order]:
@@ -182,7 +177,7 @@ def correct(values: Mapping[str, Any]) -> Transition[Order]:
             raise errors.OrderNotShipped(order.id, order.status)
         return corrected
 
-    return Transition(UPDATE, apply)
+    return Transition("order.update", apply)
 
 
 def is_int64(text: str) -> bool:

@@ -10,7 +10,6 @@ from operator import add
 from typing import Any, TypeVar
 
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.orders import CANCEL
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts, uses_of
 from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
@@ -66,13 +65,13 @@ class UsageRecorder:
         else:
             counts[_REFUSED_MINUTE] += 1
 
-    def responded(self, principal: Principal | None, operation: str, status: int, action: str | None = None) -> None:
+    def responded(self, principal: Principal | None, operation: str, status: int, cancelled: bool = False) -> None:
         """Record the response to a request, in the hour of the request or in a later one, unless it was refused.
 
-        `action` is what the request does to one order, if anything: only an order that is cancelled counts as that.
+        `cancelled`: the request cancelled one order.
         """
         if principal is not None and status != 429:
-            field = _CANCELLED if status < 300 and action == CANCEL.action else _RESPONSE_FIELDS[status - 200]
+            field = _CANCELLED if cancelled else _RESPONSE_FIELDS[status - 200]
             self._accounts[principal.account_id, self._start, operation][field] += 1
 
     def take(self) -> Activity:

@@ -14,7 +14,7 @@ from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.shop import ShopHandlers
 from petstore_server.domain.keys import Scope
 from petstore_server.domain.lists import Filters, PageQuery, Sort, query_digest
-from petstore_server.domain.orders import PLACE, parse_order_id
+from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.placements import Placement
 from petstore_server.domain.tokens import Cursors
 from petstore_server.server.messages import Response
@@ -30,7 +30,7 @@ def routes(store: Store, clock: Callable[[], float]) -> list[Route]:
     """The routes of orders over a store. `clock` gives Unix seconds."""
     handlers, shop = _Handlers(store, clock), ShopHandlers(store, clock)
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
-    place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order, PLACE)
+    place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),

@@ -17,18 +17,7 @@ from petstore_server.api.v2.bodies import BatchItem
 from petstore_server.domain.changes import ChangedOrder, OrderChange, Put
 from petstore_server.domain.errors import DomainError, InsufficientScope, ServiceUnavailable, UnknownAccount
 from petstore_server.domain.keys import Scope
-from petstore_server.domain.orders import (
-    CANCEL,
-    COMPLETE,
-    PUT,
-    SHIP,
-    UPDATE,
-    Order,
-    correct,
-    parse_order_id,
-    ship,
-    ship_on,
-)
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, correct, parse_order_id, ship, ship_on
 from petstore_server.domain.transitions import Transition
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
@@ -49,15 +38,15 @@ class ShopHandlers:
     def operations(self) -> dict[str, Operation]:
         """The operations on the path of an order, by method."""
         return {
-            "DELETE": Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, self.cancel_order, CANCEL.action),
-            "PUT": Operation("v2.putOrder", Scope.ORDERS_MANAGE, self.put_order, PUT),
-            "PATCH": Operation("v2.updateOrder", Scope.ORDERS_MANAGE, self.update_order, UPDATE),
+            "DELETE": Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, self.cancel_order),
+            "PUT": Operation("v2.putOrder", Scope.ORDERS_MANAGE, self.put_order),
+            "PATCH": Operation("v2.updateOrder", Scope.ORDERS_MANAGE, self.update_order),
         }
 
     def routes(self) -> list[Route]:
         """The routes on other paths."""
-        ship_order = Operation("v2.shipOrder", Scope.ORDERS_MANAGE, self.ship_order, SHIP)
-        complete_order = Operation("v2.completeOrder", Scope.ORDERS_MANAGE, self.complete_order, COMPLETE.action)
+        ship_order = Operation("v2.shipOrder", Scope.ORDERS_MANAGE, self.ship_order)
+        complete_order = Operation("v2.completeOrder", Scope.ORDERS_MANAGE, self.complete_order)
         batch = Operation("v2.batchOrders", Scope.ORDERS_MANAGE, self.batch_orders)
         return [
             Route(f"{_ORDER_PATH}/ship", {"POST": ship_order}),
@@ -145,7 +134,9 @@ class ShopHandlers:
         """Change an order if it is as If-Match says."""
         header = call.request.headers.get(b"if-match")
         if_match = None if header is None else v2_input.IF_MATCH.read([header.decode("latin-1")])
-        return await self._request(call, order_id, transition, if_match)
+        changed = await self._request(call, order_id, transition, if_match)
+        call.cancelled = changed.cancelled  # also by a put
+        return changed
 
     async def _request(
         self, call: Call, order_id: int, transition: Transition[Order] | Put, if_match: str | None
@@ -163,8 +154,6 @@ class ShopHandlers:
     async def _answer(self, call: Call, order_id: int, transition: Transition[Order] | Put) -> Response:
         """The response with the order after the change, and its new ETag."""
         changed = await self._change(call, order_id, transition)
-        if changed.cancelled:
-            call.action = CANCEL.action  # also of a put, for the usage history
         body = _text(call, changed).encode()
         lines = b'ETag: "%s"\r\nCache-Control: no-store\r\n' % etag_of(body).encode()
         if changed.created:
