@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from petstore_server.domain.errors import (
-    DomainError,
-    NoStore,
-    ServiceUnavailable,
-    StoreDamaged,
-    StoreOutdated,
-    StoreUnusable,
-    Unreachable,
-)
+from petstore_server.domain import errors
 from petstore_server.domain.webhooks import SigningSecrets
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
@@ -81,10 +73,10 @@ async def examine_serving(settings: Settings, store: Store, clock: Callable[[], 
     def attempt(check: str) -> Iterator[None]:
         try:
             yield
-        except (ServiceUnavailable, StoreUnusable) as error:
+        except (errors.ServiceUnavailable, errors.StoreUnusable) as error:
             results.append(CheckResult(check, "warn", f"This was not checked: {error.explanation}"))
 
-    with suppress(ServiceUnavailable, SettingsError):
+    with suppress(errors.ServiceUnavailable, SettingsError):
         if settings.redis_url is not None:
             async with read_counters(settings) as counters:
                 results += _redis_info(await counters.info(), seen)
@@ -171,11 +163,11 @@ async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
         if settings.redis_url is not None:
             remedy = "Correct that; until then no server starts."
         return [CheckResult("redis", "fail", str(error), remedy)]
-    except ServiceUnavailable as error:
+    except errors.ServiceUnavailable as error:
         message = f"Limits cannot be counted at {describe_url(settings.redis_url or '')} ({error.reason})."
         check = "Correct that" if results else "Check that Redis runs there and accepts this user"
         remedy = f"{check}; until then each process counts limits on its own."
-        if isinstance(error, Unreachable) and error.refused:
+        if isinstance(error, errors.Unreachable) and error.refused:
             remedy = (
                 "Correct PETSTORE_REDIS_URL or the rights of its user; until then each process that runs counts limits "
                 "on its own, and no server starts."
@@ -197,18 +189,18 @@ async def _store(settings: Settings, seen: _Seen, *, advise: bool) -> list[Check
             seen.store_id = await store.engine.identity()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
             results += await _content(settings, store, seen)
-    except (DomainError, SettingsError, OSError) as error:
-        reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
-        if isinstance(error, StoreUnusable) and not advise:
+    except (errors.DomainError, SettingsError, OSError) as error:
+        reason = error.explanation if isinstance(error, errors.ServiceUnavailable) else str(error)
+        if isinstance(error, errors.StoreUnusable) and not advise:
             reason = error.problem
-        if isinstance(error, NoStore):
+        if isinstance(error, errors.NoStore):
             remedy = "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right."
             if not advise:
                 return [CheckResult("store", "fail", reason, remedy)]
             return [CheckResult("store", "fail", reason, f"{remedy} To create a new store:", "migrate")]
-        if isinstance(error, StoreOutdated):
+        if isinstance(error, errors.StoreOutdated):
             return [CheckResult("store", "fail", reason, "Bring it to this version's schema.", "migrate")]
-        if isinstance(error, StoreDamaged) or (isinstance(error, ServiceUnavailable) and error.damaged):
+        if isinstance(error, errors.StoreDamaged) or (isinstance(error, errors.ServiceUnavailable) and error.damaged):
             damaged = CheckResult("store", "fail", reason, *_after_damage(settings))
             return [damaged, await _backup_of_damaged(settings, seen.clock())]
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
@@ -217,7 +209,7 @@ async def _store(settings: Settings, seen: _Seen, *, advise: bool) -> list[Check
 
 async def _backup_of_damaged(settings: Settings, now: float) -> CheckResult:
     """The check of backups for a store that is damaged, which has the record of the last one."""
-    with suppress(DomainError, SettingsError, OSError):
+    with suppress(errors.DomainError, SettingsError, OSError):
         async with named_store(settings) as store:
             last = await store.audit.last_backup()
         return health.check_backups(last, now, with_tools=store_file(settings) is None)
@@ -237,7 +229,7 @@ def _integrity(settings: Settings) -> CheckResult:
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     try:
         problems, _ = opening.check_store(settings)
-    except StoreUnusable as error:
+    except errors.StoreUnusable as error:
         return CheckResult(
             "integrity", "fail", f"The store was not read in full: {error.message}", action="check store"
         )

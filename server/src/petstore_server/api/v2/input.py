@@ -18,7 +18,7 @@ from petstore_server.domain.orders import (
     INT64_MAX,
     INT64_MIN,
     REFERENCE_FORM,
-    Status,
+    STATUSES,
     check_account,
     check_reference,
     is_int64,
@@ -231,7 +231,7 @@ NO_PARAMETERS = Parameters()
 _SORTS = {sign + field: Sort(field, sign == "-") for field in SortField for sign in ("", "-")}
 
 LIST_ORDERS = Parameters(
-    Parameter("status", Choice({str(status): status for status in Status}), repeatable=True),
+    Parameter("status", Choice(STATUSES), repeatable=True),
     Parameter("petId", Integer()),
     Parameter("complete", Boolean()),
     Parameter("shipDateFrom", Timestamp()),
