@@ -110,7 +110,7 @@ def query_digest(filters: Filters, sort: Sort) -> bytes:
     # Later than cursors, which stay valid. No owner has the text of references, which is a list.
     added = [value for value in (sorted(references), owner) if value not in ([], None)]
     identity = *first, *added, str(sort.field), sort.descending
-    return sha256(repr(identity).encode()).digest()[:8]
+    return sha256(repr(identity).encode())[:8]
 
 
 class MatchCount(NamedTuple):

@@ -27,7 +27,7 @@ class Placement(NamedTuple):
     def digest(self) -> bytes:
         """SHA-256 of the body's content, 32 bytes: bodies that differ only in form have the same digest."""
         content = f"{self.pet_id} {self.quantity} {self.ship_date}"
-        return sha256((content if self.reference is None else f"{content} {self.reference}").encode()).digest()
+        return sha256((content if self.reference is None else f"{content} {self.reference}").encode())
 
     @property
     def identity(self) -> tuple[int, str]:

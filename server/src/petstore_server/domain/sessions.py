@@ -55,4 +55,4 @@ def token_digest(token: str, role: Role = Role.ADMIN) -> bytes:
     text of a browser is hashed to the same.
     """
     text = token.encode("utf-8", "surrogatepass")
-    return sha256(text if role is Role.ADMIN else role.encode() + b"\xff" + text).digest()
+    return sha256(text if role is Role.ADMIN else role.encode() + b"\xff" + text)

@@ -77,4 +77,4 @@ def unless_changed(
 
 
 def _digest(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+    return sha256(json.dumps(value, sort_keys=True).encode()).hex()[:12]
