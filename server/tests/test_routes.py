@@ -38,7 +38,7 @@ def test_of_a_long_path_hardly_anything_is_decoded_and_it_leads_nowhere(
     match = TABLE.find(path)
     assert sum(sizes) <= 500
     assert match.version in ("v1", "")
-    assert match.route is None or match.segments[-1].startswith("%31")
+    assert match.route is None or match.parameter.startswith("%31")
     assert len(match.segments) <= 5
 
 
@@ -56,9 +56,9 @@ def test_a_segment_too_many_is_another_path(character: str) -> None:
 def test_an_identifier_may_be_encoded_in_every_character() -> None:
     identifier = "-9223372036854775808"
     encoded = "".join(f"%{ord(character):02X}" for character in identifier)
-    assert identifier == TABLE.find(f"/v1/store/orders/{encoded}".encode()).segments[-1]
+    assert identifier == TABLE.find(f"/v1/store/orders/{encoded}".encode()).parameter
     for end, last in (("", "1" * 32), ("1", "%31" * 32 + "1")):  # an identifier has at most 96 bytes
-        assert last == TABLE.find(f"/v1/store/orders/{'%31' * 32}{end}".encode()).segments[-1]
+        assert last == TABLE.find(f"/v1/store/orders/{'%31' * 32}{end}".encode()).parameter
     assert TABLE.find(b"/v1/store/orders").route is TABLE.find(b"/%76%31/store/%6Frders").route is not None
 
 

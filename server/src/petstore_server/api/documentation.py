@@ -6,7 +6,7 @@ host.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from hashlib import sha256
 from html import escape
@@ -94,12 +94,12 @@ class Documents:
         for name in _SWAGGER_FILES:
             add("docs", name, read=(page / "swagger" / name).read_bytes, caching=_AN_HOUR)
 
-    def response(self, segments: list[str], method: str, headers: Headers, query: bytes = b"") -> Response:
+    def response(self, segments: Sequence[str], method: str, headers: Headers, query: bytes = b"") -> Response:
         """The document under these path segments, or 304; 308 if a slash follows it, as people type it.
 
         Raises RouteNotFound, MethodNotAllowed.
         """
-        slash = segments[-1:] == [""] and len(segments) > 1
+        slash = len(segments) > 1 and not segments[-1]
         prepared = self._documents.get(tuple(segments[:-1] if slash else segments))
         if prepared is None or (slash and not segments[0]):
             raise RouteNotFound

@@ -104,9 +104,9 @@ class Gate:
         match = self.routes.find(request.path)
         if not match.version and request.path == HEALTH:
             return self._health(request), b"X-Request-Id: %s\r\n" % request_id
-        call = Call(request, request_id, match.segments, match.parameter)
+        call = Call(request, request_id, match.parameter)
         try:
-            response = await (self._serve(call, match) if match.version else self._serve_document(call))
+            response = await (self._serve(call, match) if match.version else self._serve_document(request, match))
             response = await self._hold(call, response) if isinstance(response, Held) else response
         except Disconnected:
             return None
@@ -191,9 +191,8 @@ class Gate:
                 _log.warning("key refused", extra={**call.context(), **error.known})
             raise
 
-    async def _serve_document(self, call: Call) -> Response:
+    async def _serve_document(self, request: Request, match: Match) -> Response:
         """The response to a request outside of the API. It needs no key, so it has its own limit (D2)."""
-        request = call.request
         decision = await self.document_limiter.admit_address(self._address(request))
         if decision.outcome is not ADMITTED:
             raise errors.RateLimitExceeded(decision.retry_after)
@@ -201,7 +200,7 @@ class Gate:
             raise request.fault
         if not request.complete:
             await request.receive_body()
-        return self.documents.response(call.segments, request.method, request.headers, request.query)
+        return self.documents.response(match.segments, request.method, request.headers, request.query)
 
     def _health(self, request: Request) -> Response:
         """Whether the process accepts requests. It needs no key; nothing is counted or recorded."""
@@ -213,7 +212,7 @@ class Gate:
 
     async def _refuse(self, request: Request, refusal: RequestError) -> Answer:
         """The response where there is no request. It shows the window of the peer's address, and charges nothing."""
-        call = Call(request, self.new_request_id(), [])
+        call = Call(request, self.new_request_id())
         call.code = refusal.code
         decision = await self.limiter.admit_address(self._address(request), charge=False)
         response = errors.error_response(refusal)

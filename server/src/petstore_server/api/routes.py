@@ -25,11 +25,10 @@ _MAX_SEGMENT = 96  # bytes of one that is decoded: names and identifiers are sho
 class Call:
     """A request, and what the gate finds out about it.
 
-    `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded, and
-    `parameter` is the one that the route's template names, or empty. `operation` is the identifier of the operation
-    that a request with a valid key asks for, or NO_OPERATION; `principal` and `decision` are None until the gate has
-    them, `code` is that of the error that the response reports. `held` are the seconds for which the request was held.
-    `cancelled`: it cancelled one order, not in a batch.
+    `request_id` is 1 to 128 visible ASCII characters, and `parameter` the one that the route's template names, or
+    empty. `operation` is the identifier of the operation that a request with a valid key asks for, or NO_OPERATION;
+    `principal` and `decision` are None until the gate has them, `code` is that of the error that the response reports.
+    `held` are the seconds for which the request was held. `cancelled`: it cancelled one order, not in a batch.
     """
 
     # In the class, because most calls have some of these values, and one is made for each request.
@@ -42,10 +41,9 @@ class Call:
     caller: Principal
     """The principal, for handlers: they are called once it is known."""
 
-    def __init__(self, request: Request, request_id: bytes, segments: list[str], parameter: str = "") -> None:
+    def __init__(self, request: Request, request_id: bytes, parameter: str = "") -> None:
         self.request = request
         self.request_id = request_id
-        self.segments = segments
         self.parameter = parameter
 
     @property
@@ -110,15 +108,15 @@ class Route:
 
 @dataclass(slots=True)
 class Match:
-    """What a path leads to: its segments, the version of the API (empty outside of it), the route, and its parameter.
+    """What a path leads to: the version of the API, the route, if there is one, and its parameter, if it has one.
 
-    There may be no route, and no parameter.
+    Outside of the API the version is empty, and `segments` are those of the path, percent-decoded.
     """
 
-    segments: list[str]
     version: str
-    route: Route | None
+    route: Route | None = None
     parameter: str = ""
+    segments: Sequence[str] = ()
 
 
 class Routes:
@@ -136,12 +134,12 @@ class Routes:
         self._versions = {segments[0] for segments in self._table}
         # Most requests spell a path exactly so, but for a last parameter; these need not be taken apart.
         self._known = {
-            _path(*segments): Match([*segments], segments[0], route)
+            route.template.encode(): Match(segments[0], route)
             for segments, route in self._table.items()
             if PARAMETER not in segments
         }
         self._known_but_for_the_last = {
-            _path(*segments[:-1], ""): Match([*segments[:-1]], segments[0], route)
+            route.template.rpartition("{")[0].encode(): Match(segments[0], route)
             for segments, route in self._table.items()
             if segments[-1] == PARAMETER
         }
@@ -154,8 +152,7 @@ class Routes:
         start, slash, last = path.rpartition(b"/")
         known = self._known_but_for_the_last.get(start + slash)
         if known is not None and last and b"%" not in last:
-            parameter = last.decode("latin-1")
-            return Match([*known.segments, parameter], known.version, known.route, parameter)
+            return Match(known.version, known.route, last.decode("latin-1"))
         return self._take_apart(path)
 
     def _take_apart(self, path: bytes) -> Match:
@@ -165,17 +162,13 @@ class Routes:
         if b"%" in path:
             segments = [unquote(text) if len(text) <= _MAX_SEGMENT else text for text in segments]
         if not segments or segments[0] not in self._versions or (len(segments) == 2 and segments[1] in OWN_CONTRACT):
-            return Match(segments, "", None)
+            return Match("", segments=segments)
         route = self._table.get(tuple(segments))
         if route is not None and PARAMETER not in segments:
-            return Match(segments, segments[0], route)
+            return Match(segments[0], route)
         for index in self._parameters:
             if index < len(segments) and segments[index]:
                 route = self._table.get((*segments[:index], PARAMETER, *segments[index + 1 :]))
                 if route is not None:
-                    return Match(segments, segments[0], route, segments[index])
-        return Match(segments, segments[0], None)
-
-
-def _path(*segments: str) -> bytes:
-    return "/".join(("", *segments)).encode()
+                    return Match(segments[0], route, segments[index])
+        return Match(segments[0])
