@@ -1,16 +1,12 @@
 """Pets, which the deprecated operation returns (D16)."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import integer_field, text_field
 
-PET_FIELDS = ("id", "name", "tag")  # in the order of a file's columns
 
-
-@dataclass(frozen=True, slots=True)
-class Pet:
+class Pet(NamedTuple):
     """A pet of the store. `name` and `tag` are None if they have no value."""
 
     id: int
@@ -19,8 +15,11 @@ class Pet:
 
     def fields(self) -> dict[str, Any]:
         """Return the Pet of the interface as {name: value}, without the fields that have no value."""
-        values = {"id": self.id, "name": self.name, "tag": self.tag}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+PET_FIELDS = Pet._fields
+"""The columns of a file."""
 
 
 def pet_from_fields(fields: dict[str, Any]) -> Pet:
