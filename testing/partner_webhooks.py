@@ -81,7 +81,7 @@ async def deliver(service: Service) -> None:
     deliveries._looked_at = 0.0  # as if a second had passed
     await deliveries.look(service.clock.now)
     async with asyncio.timeout(PATIENCE):
-        while deliveries.under_way:  # noqa: ASYNC110 - they are tasks of the service
+        while deliveries._tasks:  # noqa: ASYNC110 - they are tasks of the service
             await asyncio.sleep(0.005)
 
 

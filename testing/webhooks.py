@@ -225,7 +225,7 @@ class Delivering:
     async def finish(self) -> None:
         """Wait until no delivery is under way."""
         async with asyncio.timeout(PATIENCE):
-            while self.deliveries.under_way:  # noqa: ASYNC110 - of another program, as it were
+            while self.deliveries._tasks:  # noqa: ASYNC110 - of another program, as it were
                 await asyncio.sleep(0.001)
 
     async def round(self) -> None:
