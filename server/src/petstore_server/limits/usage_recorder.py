@@ -33,8 +33,8 @@ _Value = TypeVar("_Value")
 class UsageRecorder:
     """Records decisions and responses; `take` returns what was recorded since the last call."""
 
-    def __init__(self, max_taken: int = MAX_TAKEN) -> None:
-        self.max_taken = max_taken
+    def __init__(self) -> None:
+        self.max_taken = MAX_TAKEN
         # Incremented in place: by account, hour and operation, and by hour without a valid key.
         self._accounts: defaultdict[tuple[int, int, str], list[int]] = defaultdict(
             lambda: [0] * len(UsageCounts._fields)
