@@ -1,7 +1,7 @@
 """Strikes and bans: what happens to a key that keeps sending requests after a 429 (spec S7.3; D15)."""
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import floor
 from typing import NamedTuple
 
@@ -41,8 +41,7 @@ class Ban:
         return self.began - CLOCK_TOLERANCE <= now < self.until
 
 
-@dataclass(frozen=True, slots=True)
-class AbuseRecord:
+class AbuseRecord(NamedTuple):
     """The recent refusals of a key. Times are Unix seconds.
 
     `refused_at` is the first 429 of the current series, `retry_at` the end of the latest Retry-After in it. `strikes`
@@ -52,34 +51,32 @@ class AbuseRecord:
     refused_at: float = 0.0
     retry_at: float = 0.0
     strikes: tuple[float, ...] = ()
-    ban: Ban | None = None
 
 
 class Refusal(NamedTuple):
-    """What a refusal leads to: the key's new record, whether it was a strike, and the ban that begins with it."""
+    """What a refusal leads to: the key's new record, whether it was a strike, and whether a ban begins with it."""
 
     record: AbuseRecord
     struck: bool = False
-    ban: Ban | None = None
+    banned: bool = False
 
 
-def refuse(record: AbuseRecord, key_id: str, now: float, retry_at: float, policy: BanPolicy) -> Refusal:
+def refuse(record: AbuseRecord, now: float, retry_at: float, policy: BanPolicy) -> Refusal:
     """Apply a refusal at `now`, whose Retry-After ends at `retry_at`, to the record of the key.
 
     A strike is a refusal before the Retry-After of an earlier 429 has elapsed, unless it comes within the grace period
     after the first of those 429s: it may already have been in flight.
     """
     if not record.refused_at <= now < record.retry_at:  # a new series; also after the clock was set back
-        return Refusal(replace(record, refused_at=now, retry_at=retry_at))
+        return Refusal(record._replace(refused_at=now, retry_at=retry_at))
     retry_at = max(record.retry_at, retry_at)
     if now - record.refused_at < policy.grace_seconds:
-        return Refusal(replace(record, retry_at=retry_at))
+        return Refusal(record._replace(retry_at=retry_at))
     first = bisect_right(record.strikes, now - STRIKE_WINDOW)
     strikes = (*record.strikes[first : bisect_right(record.strikes, now)], now)
     if len(strikes) < policy.strikes:
-        return Refusal(replace(record, retry_at=retry_at, strikes=strikes), struck=True)
-    ban = next_ban(record.ban, key_id, now, policy)
-    return Refusal(replace(record, retry_at=retry_at, strikes=(), ban=ban), struck=True, ban=ban)
+        return Refusal(record._replace(retry_at=retry_at, strikes=strikes), struck=True)
+    return Refusal(record._replace(retry_at=retry_at, strikes=()), struck=True, banned=True)
 
 
 def next_ban(previous: Ban | None, key_id: str, now: float, policy: BanPolicy) -> Ban:

@@ -5,10 +5,9 @@ Nothing here awaits between reading a count and charging it, so on one event loo
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
+from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, next_ban, refuse
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
@@ -197,13 +196,13 @@ class MemoryLimiter:
 
     def _refuse(self, principal: Principal, minute: Count, day: Count, now: float) -> AccountDecision:
         decision = evaluate_account(False, minute, day, principal.limits, now)
-        known = self._abuse.get(principal.key_id, _NO_RECORD)
-        known = replace(known, ban=self.latest_bans.get(principal.key_id))
-        record, struck, ban = refuse(known, principal.key_id, now, decision.shown.reset, self._policy)
-        self._abuse[principal.key_id] = record
+        key_id = principal.key_id
+        known = self._abuse.get(key_id, _NO_RECORD)
+        self._abuse[key_id], struck, banned = refuse(known, now, decision.shown.reset, self._policy)
         self.strikes += struck
-        if ban is None:
+        if not banned:
             return decision
+        ban = next_ban(self.latest_bans.get(key_id), key_id, now, self._policy)
         self._note_ban(ban)
         return evaluate_ban(ban, minute, day, principal.limits, now)
 
