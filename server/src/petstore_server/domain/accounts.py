@@ -73,10 +73,9 @@ class Account:
 
     def fields(self) -> dict[str, Any]:
         """Return what can change, as the audit log records it."""
-        limits = {"per_minute": self.limits.per_minute, "per_day": self.limits.per_day}
         times = {"suspended_at": self.suspended_at, "closed_at": self.closed_at}
         texts = {"contact": self.contact, "note": self.note}
-        return {"plan": str(self.plan), "orders": str(self.orders), **limits, **times, **texts}
+        return {"plan": str(self.plan), "orders": str(self.orders), **self.limits._asdict(), **times, **texts}
 
 
 def set_plan(plan: Plan, limits: Limits) -> Transition[Account]:

@@ -220,12 +220,8 @@ def _of_webhooks(outcomes: Mapping[str, int], found: WebhookSummary | None, now:
     attempts = CounterMetricFamily("petstore_webhook_deliveries", "Attempts to deliver a message.", labels=("outcome",))
     yield _labelled(attempts, {outcome: outcomes[outcome] for outcome in ("delivered", "failed")})
     if found is not None:
-        states = {
-            "active": found.active - found.failing,
-            "failing": found.failing,
-            "stopped": found.stopped,
-            "paused": found.paused,
-        }
+        states = {state: getattr(found, state) for state in ("active", "failing", "stopped", "paused")}
+        states["active"] -= found.failing
         yield _labelled(GaugeMetricFamily("petstore_webhooks", "Webhooks by state.", labels=("state",)), states)
         lag = "Seconds since the first change that a webhook has not delivered; 0 if there is none."
         behind = 0.0 if found.behind_since is None else max(0.0, now - found.behind_since)
