@@ -118,7 +118,7 @@ def _responses(now: float) -> dict[int, ResponseCounts]:
     hours = range(Granularity.HOUR.start(now - 7 * DAY), int(now) - HOUR, HOUR)
     return {
         hour: ResponseCounts(
-            numbers.choice((0, 0, 0, 0, 0, 0, 1)),
+            numbers.choices((0, 1), (6, 1))[0],
             {0.0005: numbers.randint(150, 250), 0.001: 15, 0.0025: 5, 0.005: numbers.randint(0, 2)},
         )
         for hour in hours
