@@ -5,15 +5,14 @@ success with fields and values that no contract lists yet. Everything else is fr
 """
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from petstore_server.api.contracts import CONTRACTS, load_contract
 from petstore_server.settings import read_settings
 from testing.contract import error_examples, resolved
+from testing.served_fake import Handler, serving
 
 _ORDER = {
     "id": 7,
@@ -33,6 +32,7 @@ NEW: Mapping[str, Any] = {
     "/usage": {"plan": "team", "orders": "region", "windows": [_WINDOW], "history": [], "key": _KEY, "region": "north"},
 }
 """By path below the version."""
+_HEADERS = ("X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit", "Retry-After")
 
 
 class Refusal(NamedTuple):
@@ -75,31 +75,15 @@ def stub() -> Iterator[str]:
     examples = {version: error_examples(contract(version)) for version in CONTRACTS}
     headers = {version: contract(version)["components"]["headers"] for version in CONTRACTS}
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Stub(Handler):
         def respond(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.content()
             mode, version, *rest = self.path.partition("?")[0].split("/")[1:]
             value = NEW[f"/{'/'.join(rest)}"] if mode == "new" else examples[version][mode]["value"]
             body = json.dumps(value).encode()
-            self.send_response_only(value["status"] if mode != "new" else 200)
-            for name in ("X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "RateLimit", "Retry-After"):
-                self.send_header(name, str(headers[version][name]["example"]))
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            sent = [(name, str(headers[version][name]["example"])) for name in _HEADERS]
+            sent += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+            self.send(value["status"] if mode != "new" else 200, sent, body)
 
-        do_GET = do_DELETE = do_POST = do_PUT = do_PATCH = respond  # noqa: N815 - the names that http.server looks for
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        listening.daemon_threads = True
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-        thread.join()
+    with serving(Stub) as port:
+        yield f"http://127.0.0.1:{port}"

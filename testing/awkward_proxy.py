@@ -4,10 +4,9 @@ import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
-from testing.served_fake import serving
+from testing.served_fake import Handler, serving
 
 _OWN = {"connection", "date", "server", "keep-alive", "transfer-encoding"}
 
@@ -22,15 +21,13 @@ def awkward_proxy(target: str, cut: tuple[str, ...] = ("GET",)) -> Iterator[str]
     server = urlsplit(target)
     uncut, lock = set(cut), threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Forwarder(Handler):
         def handle(self) -> None:
             with suppress(ConnectionError):
                 super().handle()
 
-        def forward(self) -> None:
-            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        def respond(self) -> None:
+            content = self.content()
             connection = http.client.HTTPConnection(str(server.hostname), server.port)
             connection.request(self.command, self.path, content or None, dict(self.headers))
             response = connection.getresponse()
@@ -42,17 +39,8 @@ def awkward_proxy(target: str, cut: tuple[str, ...] = ("GET",)) -> Iterator[str]
             if breaks:
                 self.close_connection = True
                 return
-            self.send_response_only(response.status)
-            for name, value in response.getheaders():
-                if name.lower() not in _OWN:
-                    self.send_header(name.title(), value)
-            self.end_headers()
-            self.wfile.write(body)
+            kept = [(name.title(), value) for name, value in response.getheaders() if name.lower() not in _OWN]
+            self.send(response.status, kept, body)
 
-        do_GET = do_HEAD = do_DELETE = do_POST = do_PUT = do_PATCH = forward  # noqa: N815 - as http.server looks for them
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serving(Handler) as port:
+    with serving(Forwarder) as port:
         yield f"http://127.0.0.1:{port}{server.path}"
