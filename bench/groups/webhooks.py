@@ -21,7 +21,7 @@ from bench.results import PRODUCT, Goal, Row
 from bench.setup import ACCOUNT, Running, Setup, Store
 from testing.subprocesses import resident
 from testing.threaded_receiver import ThreadedReceiver
-from testing.webhook_messages import Received
+from testing.webhook_messages import SETTINGS, Received
 
 WEBHOOKS, OF_ACCOUNT = 1_000, 20
 TOLD = 8  # webhooks that deliver every change, instead of as many idle ones
@@ -32,7 +32,6 @@ WARM_SECONDS = 4  # after a start: each webhook is looked at once
 CHANGES_PER_SECOND = 20  # while lists are measured
 
 WITHOUT, NONE, IDLE, TELLING = "without webhooks", "none", "idle", "telling"
-SETTINGS = {"PETSTORE_WEBHOOK_SECRET": "bench " * 8, "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
 _SCOPES = "orders:cancel orders:read webhooks:manage"
 
 

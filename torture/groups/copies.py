@@ -12,6 +12,7 @@ from typing import Any
 
 from petstore_server.domain.accounts import VisibleOrders
 from petstore_server.store import webhooks as stored
+from testing.webhook_messages import SETTINGS
 from testing.wire import Response
 from torture.client import ORDERS, Connection, NoReply
 from torture.cluster import Cluster, Faults, cluster
@@ -41,7 +42,6 @@ _STATEMENTS = {
     for name, value in vars(stored).items()
     if isinstance(value, str) and str(stored.LEASE_SECONDS) in value
 }
-_SETTINGS = {"PETSTORE_WEBHOOK_SECRET": "torture " * 8, "PETSTORE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
 _SETTLING = 60.0  # seconds within which the copies must be equal after the last change
 _REFUSALS = (404, 409, 503)  # after a restore, of an order that cannot change so any more, and in an outage
 _TIMEOUT = 3.0  # of a request that changes orders
@@ -189,7 +189,7 @@ async def copies(seed: int, engine: str, wanted: int) -> Result:
     async with AsyncExitStack() as stack:
         servers, replica = (1, False) if engine == "sqlite" else (2, True)
         options = Options(constants={**_PAUSES, **_STATEMENTS})
-        made = await cluster(stack, engine, servers, replica=replica, direct=True, options=options, **_SETTINGS)
+        made = await cluster(stack, engine, servers, replica=replica, direct=True, options=options, **SETTINGS)
         own = [await new_key(made.url, name, orders=VisibleOrders.OWN) for name in OWNERS[1:]]
         keys = [made.key, *own]
         receivers = await _receivers(stack, made, keys, chance)
