@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-import subprocess
+import signal
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from testing.redis_engine import own_redis
 from testing.stores import opened_at
 from torture.client import Connection, place_and_cancel
 from torture.power import STORE, Outcome
-from torture.programs import Server, command, environment, petstore, serving
+from torture.programs import Server, begun, petstore, serving
 from torture.state import Acknowledged, disagreements, new_key, put_orders, read_state, url_of
 
 CLIENTS = 6
@@ -98,20 +98,15 @@ async def copied(seed: int, kills: int, *, orders: int = 5_000) -> Outcome:
         await put_orders(source, range(1, orders + 1))
         for _ in range(kills):
             target = engine.url(engine.new_database())
-            copying = subprocess.Popen(
-                command(None, "db", "copy", "--to", target),
-                env=environment(source),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            await asyncio.sleep(chance.uniform(0.3, 1.5))
+            copying = begun(source, "db", "copy", "--to", target)
+            await asyncio.sleep(chance.uniform(0.1, 1))
             if chance.random() < 0.5:
                 await asyncio.to_thread(engine.kill)
-                copying.wait()
+                copying.communicate()
                 await asyncio.to_thread(engine.start)
             else:
-                copying.kill()
-                copying.wait()
+                copying.send_signal(signal.SIGKILL)
+                copying.communicate()
             outcome.problems += await _copied_at_last(source, target, orders)
             outcome.images += 1
     return outcome

@@ -9,12 +9,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from testing.preloaded import PetstoreProcess
+from testing.preloaded import PetstoreProcess, PipedProcess
 from testing.process import wait_until_serving
 from testing.subprocesses import end, environment_with, resident
 from torture import recording
@@ -27,15 +27,16 @@ def environment(url: str, **more: str) -> dict[str, str]:
     return environment_with(**{"PYTHONPATH": os.pathsep.join(paths), "PETSTORE_DATABASE_URL": url, **more})
 
 
-def command(options: Options | None, *arguments: str) -> list[str]:
-    """The command line of `petstore`, recorded if there are options."""
-    return [sys.executable, "-m", "torture.recording", json.dumps(asdict(options or Options())), *arguments]
+def begun(url: str, *arguments: str, options: Options | None = None) -> PipedProcess:
+    """Start a command, recorded if there are options."""
+    return PipedProcess(arguments, environment(url), partial(recording.prepare, options or Options()))
 
 
 def petstore(url: str, *arguments: str, options: Options | None = None) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    given = environment(url)
-    return subprocess.run(command(options, *arguments), env=given, capture_output=True, text=True, check=False)
+    process = begun(url, *arguments, options=options)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.wait(), out, err)
 
 
 async def measured(module: str, given: dict[str, Any]) -> Any:

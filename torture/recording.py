@@ -1,18 +1,11 @@
-"""Runs `petstore` with every write and flush of its files recorded, and with faults that a caller asks for.
+"""What records every write and flush of the files of a `petstore`, and makes the faults that a caller asks for.
 
-    python -m torture.recording '{"folder": "/tmp/x", "log": "/tmp/log"}' serve --port 0
-
-The options are JSON: `folder`, whose files are recorded; `log`, the file of the events; `flush`, false for a program
-that flushes nothing; `failing`, a file during whose existence every flush fails; `clock`, a file with seconds to be
-added to the time; `constants`, other values of the program's constants, such as shorter pauses, by their full names.
 The program itself is unchanged: it uses SQLite's interface to files, which is another one here.
 """
 
 import errno
 import importlib
-import json
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +21,13 @@ _BASE = "unix"
 
 @dataclass
 class Options:
-    """What is recorded, and which faults there are."""
+    """What is recorded, and which faults there are.
+
+    These are `folder`, whose files are recorded; `log`, the file of the events; `flush`, false for a program that
+    flushes nothing; `failing`, a file during whose existence every flush fails; `clock`, a file with seconds to be
+    added to the time; `constants`, other values of the program's constants, such as shorter pauses, by their full
+    names.
+    """
 
     folder: str = ""
     log: str = ""
@@ -167,24 +166,8 @@ def replace_constants(constants: Mapping[str, Any]) -> None:
 
 
 def prepare(options: Options) -> RecordedFiles | None:
-    """Make the faults and the recording of this process."""
+    """Make the faults and the recording of this process. What is returned is kept as long as it runs."""
     replace_constants(options.constants)
     if options.clock:
         shift_clock(options.clock)
     return record(Recorder(options)) if options.log else None
-
-
-def main() -> None:
-    """Run the command line, with what the first argument asks for."""
-    files = prepare(Options(**json.loads(sys.argv[1])))
-    sys.argv = ["petstore", *sys.argv[2:]]
-    from petstore_server.cli.main import main as petstore
-
-    try:
-        petstore()
-    finally:
-        del files
-
-
-if __name__ == "__main__":
-    main()
