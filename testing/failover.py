@@ -1,6 +1,5 @@
 """A primary of PostgreSQL and a replica, for tests of a failover."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -24,14 +23,8 @@ class Pair(NamedTuple):
 @contextmanager
 def running_pair() -> Iterator[Pair]:
     """Both started, gone at the end."""
-    with running_engine() as primary:
-        replica = PostgresEngine(primary=primary)
-        try:
-            replica.start()
-            yield Pair(primary, replica)
-        finally:
-            primary.stop(signal.SIGQUIT)  # in order, it would wait for the replica
-            replica.remove()
+    with running_engine() as primary, running_engine(primary=primary) as replica:
+        yield Pair(primary, replica)
 
 
 def acknowledge_together(primary: PostgresEngine) -> None:
