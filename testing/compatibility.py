@@ -13,6 +13,8 @@ from enum import StrEnum
 from math import inf
 from typing import Any
 
+from testing.contract import find_reference
+
 Node = dict[str, Any]
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _STABILITY = ("experimental", "beta", "stable")
@@ -184,8 +186,5 @@ class _Promises:
 
     def _resolved(self, node: Node) -> Node:
         while "$ref" in node:
-            found: Any = self._document
-            for part in node["$ref"].removeprefix("#/").split("/"):
-                found = found[part.replace("~1", "/").replace("~0", "~")]
-            node = found
+            node = find_reference(self._document, node["$ref"])
         return node

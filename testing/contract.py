@@ -211,7 +211,7 @@ def find_reference(document: Mapping[str, Any], reference: str) -> Any:
     """The node that a reference within the document names."""
     found: Any = document
     for part in reference.removeprefix("#/").split("/"):
-        found = found[part]
+        found = found[part.replace("~1", "/").replace("~0", "~")]
     return found
 
 
