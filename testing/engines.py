@@ -16,7 +16,7 @@ import psycopg
 
 from testing.memory import memory
 from testing.postgres_programs import SERVER_USER, empty_server, fill, installed_programs, make_private
-from testing.subprocesses import at_end, await_ready, descendants, end, free_port, running
+from testing.subprocesses import at_end, await_ready, descendants, end, free_port, running, started
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -77,13 +77,8 @@ class PostgresEngine:
         """Start the server, and wait until it answers."""
         options = ["-D", str(self.data), "-p", str(self.port), "-k", str(self.data)]
         command = [*self._start_with, str(self._bin / "postgres"), *options]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, user=SERVER_USER, group=SERVER_USER)
-        self._await(self._process)
-
-    def _await(self, process: subprocess.Popen[bytes]) -> None:
-        """Return when the server accepts connections."""
-        await_ready(process, self._answers, self.folder / "log")
+        log = self.folder / "log"
+        self._process = started(command, log, self._answers, user=SERVER_USER, group=SERVER_USER)
 
     def _answers(self) -> bool:
         with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
@@ -109,7 +104,7 @@ class PostgresEngine:
             os.kill(victim.info.backend_pid, signal.SIGKILL)
             while running(before):
                 time.sleep(0.01)
-        self._await(self._process)
+        await_ready(self._process, self._answers, self.folder / "log")
 
     def kill(self) -> None:
         """SIGKILL to every process of the server at once, as far as that is possible."""

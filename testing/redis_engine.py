@@ -15,7 +15,7 @@ import redis
 
 from petstore_server import deadlines
 from testing import needs
-from testing.subprocesses import PATIENCE, at_end, await_ready, free_port, kill
+from testing.subprocesses import PATIENCE, at_end, free_port, kill, started
 
 VALKEY, REDIS = "valkey", "redis"
 """Valkey comes from a wheel, which serves every version of Python. Redis has none: it is the system's."""
@@ -56,14 +56,7 @@ class RedisEngine:
     def _start(self) -> subprocess.Popen[bytes]:
         own = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
         command = [*self._start_with, self._program, *own, *self._options]
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            await_ready(process, self._answers, self._log)
-        except BaseException:
-            kill(process)
-            raise
-        return process
+        return started(command, self._log, self._answers, start_new_session=True)
 
     def _answers(self) -> bool:
         """Whether Redis responds, even if only to ask for a password."""

@@ -1,7 +1,6 @@
 """A primary of Redis, a replica, and three Sentinels that watch them, with passwords, for tests of failovers."""
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import redis
 
 from testing import needs
 from testing.redis_engine import VALKEY, valkey_program
-from testing.subprocesses import PATIENCE, await_ready, free_port, kill, within
+from testing.subprocesses import PATIENCE, free_port, kill, started, within
 
 NAME, PASSWORD, SENTINEL_PASSWORD = "shop", "s3cr3t-data", "s3cr3t-watch"
 SENTINELS = 3
@@ -42,11 +41,8 @@ class Program:
 
     def start(self) -> None:
         """Start it, or start it again."""
-        log = self._folder / "log"
-        with log.open("ab") as out:
-            command = [self._program, str(self._folder / "conf"), *self._role]
-            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-        await_ready(self.process, self._answers, log)
+        command = [self._program, str(self._folder / "conf"), *self._role]
+        self.process = started(command, self._folder / "log", self._answers, start_new_session=True)
 
     def _answers(self) -> bool:
         try:

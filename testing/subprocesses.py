@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,6 +76,20 @@ def await_ready(process: "Process", is_ready: Callable[[], bool], log: Path) -> 
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(_SLEPT)
+
+
+def started(
+    command: Sequence[str], log: Path, is_ready: Callable[[], bool], **options: Any
+) -> "subprocess.Popen[bytes]":
+    """Start a program, whose output goes to the end of the log, and wait until it is ready; else it is killed."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, **options)
+    try:
+        await_ready(process, is_ready, log)
+    except BaseException:
+        kill(process)
+        raise
+    return process
 
 
 def environment_with(**settings: str) -> dict[str, str]:
