@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
+from typing import Self
 
 from testing.wire import Response, head, read_response
 
@@ -23,6 +24,12 @@ class Connection:
         self._key = key
         self._timeout = timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     async def place(self, key: str, pet_id: int, reference: str | None = None) -> Response:
         named = {} if reference is None else {"reference": reference}

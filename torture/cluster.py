@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from petstore_server.domain.accounts import VisibleOrders
 from testing.engines import PostgresEngine, running_engine
 from testing.failover import acknowledge_together, promote
 from testing.proxy import Proxy
@@ -17,6 +18,8 @@ from torture.programs import Server
 from torture.recording import Options
 from torture.state import new_key, url_of
 
+OWNERS = ("acme", "north", "south")
+"""The accounts. The first one sees all orders, the others only their own. A pet's number says whose its order is."""
 _AHEAD = (-3_600, -300, 0, 0, 60, 300, 3_600)
 """Seconds by which the clock of a server may be wrong."""
 
@@ -81,6 +84,11 @@ async def cluster(
         made.servers.append(server)
         await asyncio.to_thread(server.start)
     return made
+
+
+async def keys_of_owners(made: Cluster) -> list[str]:
+    """A key of each account in OWNERS; those that see their own orders only are made."""
+    return [made.key, *[await new_key(made.url, name, orders=VisibleOrders.OWN) for name in OWNERS[1:]]]
 
 
 def _url(ports: list[int]) -> str:

@@ -47,15 +47,15 @@ class Promises:
 
 async def client(server: Server, key: str, first: int, promises: Promises, chance: random.Random) -> None:
     """Place orders and cancel half of them; what is refused or not answered is sent again with its key."""
-    connection, number = Connection(server.port, key), first
-    while promises.running:
-        await promises.go.wait()
-        promises.busy += 1
-        try:
-            number += await place_and_cancel(connection, number, chance, promises.promised)
-        finally:
-            promises.busy -= 1
-    connection.close()
+    number = first
+    with Connection(server.port, key) as connection:
+        while promises.running:
+            await promises.go.wait()
+            promises.busy += 1
+            try:
+                number += await place_and_cancel(connection, number, chance, promises.promised)
+            finally:
+                promises.busy -= 1
 
 
 async def killed(seed: int, kills: int) -> Outcome:

@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -136,12 +136,10 @@ async def load(made: Recording, servers: list[Server], key: str, count: int, cha
     async def client(connection: Connection) -> None:
         for number in numbers:
             await place_and_cancel(connection, number, chance, made.promised)
-        connection.close()
 
-    async with AsyncExitStack() as stack:
-        connections = [Connection(server.port, key) for server in servers for _ in range(CLIENTS)]
-        for connection in connections:
-            stack.callback(connection.close)
+    with ExitStack() as stack:
+        places = [server.port for server in servers for _ in range(CLIENTS)]
+        connections = [stack.enter_context(Connection(port, key)) for port in places]
         await asyncio.gather(*map(client, connections))
     assert made.acknowledged, "no change was promised"
 
@@ -195,11 +193,10 @@ async def failing_flushes(seed: int, images: int, *, orders: int = 1500, faults:
                 failing.unlink()
             await loading
             async with asyncio.timeout(10):
-                last = Connection(server.port, key)
-                while (reply := await last.place("afterwards", 1)).status != 201:
-                    await asyncio.sleep(0.05)
+                with Connection(server.port, key) as last:
+                    while (reply := await last.place("afterwards", 1)).status != 201:
+                        await asyncio.sleep(0.05)
                 made.promised(reply.json["id"], 1)
-                last.close()
         outcome = await examine(made, images, chance, partial(promises_kept, made, chance))
         events = read_events(made.log.read_bytes())
         outcome.faults = sum(event.kind is Kind.SYNC_FAILED for _, event in events)

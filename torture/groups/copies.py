@@ -6,26 +6,25 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from petstore_server.domain.accounts import VisibleOrders
+from msgspec.structs import replace
+
+from petstore_client import v2
 from petstore_server.store import webhooks as stored
 from testing.webhook_messages import SETTINGS
 from testing.wire import Response
 from torture.client import ORDERS, Connection, NoReply
-from torture.cluster import Cluster, Faults, cluster
+from torture.cluster import OWNERS, Cluster, Faults, cluster, keys_of_owners
 from torture.mirrors import Mirror, listed
 from torture.plan import Check, Plan, Result
 from torture.power_commands import write_orders
 from torture.programs import petstore
 from torture.receivers import HANG_SECONDS, Order, Receiver
 from torture.recording import Options
-from torture.state import new_key
 
-OWNERS = ("acme", "north", "south")
-"""The accounts. The first one sees all orders, the others only their own. A pet's number says whose its order is."""
 FILTERS: tuple[tuple[str, ...], ...] = ((), (), ("cancelled",), ("pending", "shipped"))
 """The statuses of each account's webhooks."""
 CLIENTS = 2 * len(OWNERS)
@@ -166,17 +165,13 @@ class Changes:
 async def _request(
     made: Cluster, key: str, method: str, target: str, body: object, chance: random.Random
 ) -> Response | None:
-    connection = Connection(chance.choice(made.servers).port, key, _TIMEOUT)
     media = "application/merge-patch+json" if method == "PATCH" else "application/json"
     content = b"" if body is None else json.dumps(body).encode()
     lines = [f"Content-Type: {media}"] if content else []
     lines += [f"Idempotency-Key: {chance.random()}"] if target == ORDERS else []
-    try:
+    with suppress(NoReply), Connection(chance.choice(made.servers).port, key, _TIMEOUT) as connection:
         return await connection.request(method, target, content, *lines)
-    except NoReply:
-        return None
-    finally:
-        connection.close()
+    return None
 
 
 def _url(receiver: Receiver, query: str = "") -> str:
@@ -190,8 +185,7 @@ async def copies(seed: int, engine: str, wanted: int) -> Result:
         servers, replica = (1, False) if engine == "sqlite" else (2, True)
         options = Options(constants={**_PAUSES, **_STATEMENTS})
         made = await cluster(stack, engine, servers, replica=replica, direct=True, options=options, **SETTINGS)
-        own = [await new_key(made.url, name, orders=VisibleOrders.OWN) for name in OWNERS[1:]]
-        keys = [made.key, *own]
+        keys = await keys_of_owners(made)
         receivers = await _receivers(stack, made, keys, chance)
         mirrors = [Mirror(server.port, made.key) for server in made.servers]
         stack.push_async_callback(lambda: asyncio.gather(*(asyncio.to_thread(each.close) for each in mirrors)))
@@ -285,7 +279,8 @@ async def _until_equal(
     """
     began = time.monotonic()
     while True:
-        visible = [await _listed(made, key) for key in keys]
+        lists = [await asyncio.to_thread(listed, made.servers[0].port, key) for key in keys]
+        visible = [{number: _as_sent(order) for number, order in found.items()} for found in lists]
         late = []
         for path, receiver in receivers.items():
             account = _account(receiver)
@@ -294,9 +289,10 @@ async def _until_equal(
             shown = await _shown(made, keys[account], path)
             if shown["state"] != "active" or shown["lag"]:
                 late.append(f"{receiver.name} is {shown['state']} and lags {shown['lag']} s")
-        truth = await asyncio.to_thread(listed, made.servers[0].port, made.key)
         late += [
-            f"a program's copy is wrong about {each.differing(truth)[:5]}" for each in mirrors if each.copy != truth
+            f"a program's copy is wrong about {differing[:5]}"
+            for each in mirrors
+            if (differing := each.differing(lists[0]))
         ]
         if not late or time.monotonic() > began + _SETTLING:
             return visible, late, time.monotonic() - began
@@ -304,30 +300,17 @@ async def _until_equal(
 
 
 async def _shown(made: Cluster, key: str, path: str) -> Any:
-    connection = Connection(made.servers[0].port, key)
-    try:
+    with Connection(made.servers[0].port, key) as connection:
         return (await connection.request("GET", path)).json
-    finally:
-        connection.close()
 
 
 def _account(receiver: Receiver) -> int:
     return OWNERS.index(receiver.name.split()[0])
 
 
-async def _listed(made: Cluster, key: str) -> dict[int, Order]:
-    """All orders that an account sees, without the names of their owners, which messages do not have."""
-    connection, found, cursor = Connection(made.servers[0].port, key), dict[int, Order](), ""
-    while True:
-        reply = await connection.request("GET", f"{ORDERS}?limit=1000{cursor}")
-        assert reply.status == 200, reply
-        for order in reply.json["data"]:
-            order.pop("account", None)
-            found[order["id"]] = order
-        if "nextCursor" not in reply.json:
-            connection.close()
-            return found
-        cursor = f"&cursor={reply.json['nextCursor']}"
+def _as_sent(order: v2.Order) -> Order:
+    """The order as messages have it: without the name of its owner."""
+    return replace(order, account=None).to_dict()
 
 
 async def _problems(made: Cluster, keys: list[str], receivers: dict[str, Receiver]) -> list[str]:

@@ -16,12 +16,12 @@ from urllib.parse import urljoin
 
 import httpx2
 
-from petstore_server.domain.accounts import Limits, VisibleOrders
+from petstore_server.domain.accounts import Limits
 from petstore_server.domain.orders import Status
 from testing.stores import opened_at
 from testing.wire import Response
 from torture.client import LIST, ORDERS, Connection, NoReply
-from torture.cluster import Cluster, Faults, cluster
+from torture.cluster import OWNERS, Cluster, Faults, cluster, keys_of_owners
 from torture.history import (
     ABSENT,
     CANCEL,
@@ -42,8 +42,6 @@ from torture.programs import petstore
 from torture.state import new_key, read_state
 
 CLIENTS, FOLLOWERS = 10, 4
-OWNERS = ("acme", "north", "south")
-"""The accounts. The first one sees all orders, the others only their own. A pet's number says whose its order is."""
 CHANGES = "/v2/store/changes"
 _FIRST = datetime.min.replace(tzinfo=UTC), 0
 TIMEOUT = 3.0
@@ -124,9 +122,8 @@ class Clients:
 
     async def _until_placed(self, account: int, key: str, pet_id: int, reference: str | None) -> None:
         for _ in range(40):
-            connection = self._connection(account)
             self.history.requests += 1
-            with suppress(NoReply):
+            with suppress(NoReply), self._connection(account) as connection:
                 reply = await connection.place(key, pet_id, reference)
                 if reply.status == 201:
                     order_id = reply.json["id"]
@@ -135,7 +132,6 @@ class Clients:
                     self.history.add(order_id, operation)
                     self._owners[order_id] = account
                     self._known.append(order_id)
-            connection.close()
             if self.history.placed[key] or self.stopped:
                 return
             self.history.unknown += 1
@@ -143,14 +139,12 @@ class Clients:
 
     async def _place_again(self, account: int, key: str, pet_id: int, reference: str, placed: Iterable[int]) -> None:
         """Place an order with a reference that one has: it must be refused, and lead to that one."""
-        connection = self._connection(account)
         self.history.requests += 1
-        with suppress(NoReply):
+        with suppress(NoReply), self._connection(account) as connection:
             reply = await connection.place(key, pet_id, reference)
             leads = reply.headers.get("location") in [f"orders/{order_id}" for order_id in placed]
             if reply.status == 201 or (reply.code == "reference_in_use" and not leads):
                 self.history.seen_of_others.append(f"{reference} of {OWNERS[account]} got {reply}")
-        connection.close()
 
     async def _about(self, connection: Connection, order_id: int, action: str) -> None:
         """Change or read an order, once."""
@@ -200,13 +194,12 @@ class Clients:
         lists: dict[str, bytes] = {}
         while not self.settled:
             own = {order_id for order_id, owner in self._owners.items() if owner == account}
-            connection, tag = self._connection(account), next(reversed(lists), "")
-            with suppress(NoReply):
+            tag = next(reversed(lists), "")
+            with suppress(NoReply), self._connection(account) as connection:
                 reply = await connection.request("GET", LIST, b"", f"If-None-Match: {tag}")
                 etag, body = reply.headers.get("etag", ""), lists.get(tag) if reply.status == 304 else reply.body
                 if reply.status in _READ:
                     self._check_list(account, own, lists, etag, body)
-            connection.close()
             await asyncio.sleep(self._chance.uniform(0.1, 0.4))
 
     def _check_list(self, account: int, own: set[int], lists: dict[str, bytes], etag: str, body: bytes | None) -> None:
@@ -231,9 +224,8 @@ class Clients:
         since = "2000-01-01T00:00:00Z"
         while True:
             last = self.settled
-            connection = self._connection()
             target: str | None = f"{ORDERS}?sort=updatedAt&updatedFrom={since}&limit=50"
-            with suppress(NoReply):
+            with suppress(NoReply), self._connection() as connection:
                 while target:
                     reply = await connection.request("GET", target)
                     if reply.status != 200:
@@ -241,7 +233,6 @@ class Clients:
                     for order in reply.json["data"]:
                         states[order["id"]], since = order["status"], order["updatedAt"]
                     target = _next(reply)
-            connection.close()
             if last and target is None:
                 return
             await asyncio.sleep(0.05)
@@ -256,8 +247,7 @@ class Clients:
         token, latest = "", _FIRST
         while True:
             last, is_end = self.settled, False
-            connection = self._connection(account)
-            with suppress(NoReply):
+            with suppress(NoReply), self._connection(account) as connection:
                 await self._try_others_token(connection, account)
                 reply = await connection.request("GET", f"{CHANGES}?limit=50&wait=1{token}")
                 if reply.status == 410:
@@ -272,7 +262,6 @@ class Clients:
                         states[order["id"]], latest = order["status"], place
                     token, is_end = f"&after={reply.json['next']}", not reply.json["data"]
                     self._tokens[account] = token
-            connection.close()
             if last and is_end:
                 return
 
@@ -312,8 +301,7 @@ async def history(seed: int, engine: str, servers: int, seconds: float, *, repli
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         made = await cluster(stack, engine, servers, replica=replica)
-        own = [await new_key(made.url, name, orders=VisibleOrders.OWN) for name in OWNERS[1:]]
-        clients, stopped = Clients(made, chance, [made.key, *own]), asyncio.Event()
+        clients, stopped = Clients(made, chance, await keys_of_owners(made)), asyncio.Event()
         followers = [clients.follower, clients.follower_with_tokens] * (FOLLOWERS // 2)
         others = [asyncio.create_task(follower()) for follower in followers]
         for account in range(1, len(OWNERS)):
@@ -359,13 +347,12 @@ async def limits(seed: int, seconds: float) -> Result:
 
         async def greedy(port: int) -> None:
             nonlocal admitted
-            connection = Connection(port, key, TIMEOUT)
-            while time.monotonic() < ends:
-                with suppress(NoReply):
-                    reply = await connection.request("GET", f"{ORDERS}/1")
-                    admitted += reply.status == 404
-                await asyncio.sleep(chance.uniform(0, 0.3))
-            connection.close()
+            with Connection(port, key, TIMEOUT) as connection:
+                while time.monotonic() < ends:
+                    with suppress(NoReply):
+                        reply = await connection.request("GET", f"{ORDERS}/1")
+                        admitted += reply.status == 404
+                    await asyncio.sleep(chance.uniform(0, 0.3))
 
         faults = Faults(made, chance)
         greedily = [asyncio.create_task(greedy(server.port)) for server in made.servers for _ in range(4)]

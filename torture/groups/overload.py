@@ -40,16 +40,15 @@ async def send(load: Load) -> Measured:
 async def health(made: Cluster, seconds: float) -> float:
     """The longest time that /livez took, in milliseconds."""
     worst, ends = 0.0, time.monotonic() + seconds
-    connection = Connection(made.servers[0].admin_port, "", 10.0)
-    while time.monotonic() < ends:
-        began = time.monotonic()
-        try:
-            await connection.request("GET", "/livez")
-        except NoReply:
-            worst = float("inf")
-        worst = max(worst, 1000 * (time.monotonic() - began))
-        await asyncio.sleep(0.05)
-    connection.close()
+    with Connection(made.servers[0].admin_port, "", 10.0) as connection:
+        while time.monotonic() < ends:
+            began = time.monotonic()
+            try:
+                await connection.request("GET", "/livez")
+            except NoReply:
+                worst = float("inf")
+            worst = max(worst, 1000 * (time.monotonic() - began))
+            await asyncio.sleep(0.05)
     return worst
 
 
