@@ -71,7 +71,7 @@ class Limits(NamedTuple):
 def read_limits(headers: Mapping[str, str], now: float) -> Limits:
     """Read the headers of a response (any case); `now` is its arrival time in Unix seconds by this host's clock."""
     date = http_date(headers.get("date"))
-    clock = now if date is None else date
+    clock = now if date is None else date.timestamp()
     retry_after = _retry_after(headers.get("retry-after"), clock)
     windows = _windows(headers)
     shown = _shown(headers)
@@ -183,7 +183,7 @@ def _retry_after(value: str | None, clock: float) -> float | None:
     if _DIGITS.fullmatch(value.strip()):
         return min(float(value), MAX_WAIT)
     date = http_date(value)
-    return DEFAULT_WAIT if date is None else min(max(0.0, date - clock), MAX_WAIT)
+    return DEFAULT_WAIT if date is None else min(max(0.0, date.timestamp() - clock), MAX_WAIT)
 
 
 def _windows(headers: Mapping[str, str]) -> tuple[Window, ...]:
@@ -228,10 +228,10 @@ def _utc(timestamp: float) -> datetime:
     return datetime.fromtimestamp(timestamp, UTC)
 
 
-def http_date(value: str | None) -> float | None:
-    """Unix seconds of an HTTP-date (RFC 9110 §5.6.7), or None."""
+def http_date(value: str | None) -> datetime | None:
+    """An HTTP-date (RFC 9110 §5.6.7) as an aware datetime, or None."""
     try:
         date = parsedate_to_datetime(value or "")
-        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

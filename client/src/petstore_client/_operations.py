@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple, SupportsIndex, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ from petstore_client._arguments import entity_tags, integer, query
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit, Sleep
 from petstore_client._http import MAX_SMALL_BODY, Reply
-from petstore_client._limits import read_limits
+from petstore_client._limits import http_date, read_limits
 from petstore_client._stream import Inflater, OrdersDecoder, is_truncation
 from petstore_client._types import UNDECODABLE, Order, Pet, Record
 
@@ -107,12 +106,8 @@ def end(call: Call, done: str) -> Effects[None]:
 def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datetime | None]]:
     """A pet, and the sunset of the operation if the response names it (RFC 8594)."""
     call = Call(session, GET_PET, integer("An identifier", pet_id))
-
-    def receive(reply: Reply) -> Effects[tuple[Pet, datetime | None]]:
-        pet = yield from read_record(call, reply, Pet)
-        return pet, _sunset(reply)
-
-    return call.run(receive)
+    pet = yield from get(call, Pet, MAX_SMALL_BODY)
+    return pet, http_date(call.reply.headers.get("sunset"))
 
 
 def list_page(session: Session, **arguments: object) -> Effects[v2.Page]:
@@ -190,13 +185,9 @@ def _changes(session: Session, wait: int, after: str | None, **more: object) -> 
 
 def get_one(call: Call) -> Effects[v2.Order]:
     """The one order in the response, with its ETag: without one "", or None from `place_order`."""
-
-    def receive(reply: Reply) -> Effects[v2.Order]:
-        order = yield from read_record(call, reply, v2.Order)
-        vars(order)["etag"] = reply.headers.get("etag", None if call.operation is PLACE_ORDER else "")
-        return order
-
-    return call.run(receive)
+    order = yield from get(call, v2.Order, MAX_SMALL_BODY)
+    vars(order)["etag"] = call.reply.headers.get("etag", None if call.operation is PLACE_ORDER else "")
+    return order
 
 
 def get(call: Call, kind: type[RecordT], longest: int = MAX_PAGE_BYTES) -> Effects[RecordT]:
@@ -242,10 +233,3 @@ def _next_piece(call: Call, reply: Reply) -> Effects[bytes | None]:
     except errors.APIConnectionError as error:
         text = f"The list is incomplete: {error} Request it again."
         raise errors.InvalidResponseError(text, reply.status, True) from error
-
-
-def _sunset(reply: Reply) -> datetime | None:
-    try:
-        return parsedate_to_datetime(reply.headers["sunset"])
-    except (KeyError, TypeError, ValueError, OverflowError, IndexError):
-        return None

@@ -131,7 +131,7 @@ def _retry_after(text: str, now: float) -> float:
     if text.isascii() and text.isdecimal():
         return float(text[:9])
     date = http_date(text)
-    return 0.0 if date is None else max(0.0, date - now)
+    return 0.0 if date is None else max(0.0, date.timestamp() - now)
 
 
 def _record(each: Subscription, attempt: v2.Attempt, retry_after: float, url: str) -> None:
