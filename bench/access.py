@@ -3,24 +3,20 @@
 The command line makes one key per process; a hundred thousand would take hours.
 """
 
-import hashlib
 import secrets
 import time
-from collections.abc import Iterable
-from contextlib import closing
-from itertools import chain
+from collections.abc import Iterable, Sequence
 
-import apsw
 import psycopg
 
 from bench.setup import Store
-from petstore_server.domain.keys import Environment, new_key
+from petstore_server.domain.keys import Environment, digest, new_key
+from petstore_server.runtime.opening import is_sqlite
+from testing.stores import opened_file
 
 _LIMIT = 1_000_000_000
 _FIRST = 1_000_000  # the number of the first account, larger than any that the command line made
 _SCOPES = "orders:cancel orders:read pets:read"
-
-Row = dict[str, object]
 
 
 def name_of_account(index: int) -> str:
@@ -34,36 +30,27 @@ def add_keys(store: Store, number: int, *, orders: str = "all", scopes: str = _S
     `first` is the index of the first of these accounts.
     """
     keys = [new_key(Environment.PRODUCTION, secrets.randbelow) for _ in range(number)]
-    limits: Row = {"plan": "enterprise", "per_minute": _LIMIT, "per_day": _LIMIT}
-    shared: Row = {**limits, "created_at": time.time(), "orders": orders}
-    indexes = range(first, first + number)
-    named = ({"id": _FIRST + index, "name": name_of_account(index), **shared} for index in indexes)
-    _insert(store, "accounts", named)
-    accounts = range(_FIRST + first, _FIRST + first + number)
-    shared = {"environment": "production", "scopes": scopes, "note": "", "created_at": time.time()}
-    digests = (hashlib.sha256(key.encode()).digest() for key in keys)
-    made = zip(accounts, digests, strict=True)
-    _insert(
-        store,
-        "keys",
-        ({"id": f"key_{each:012}", "account_id": each, "digest": digest, **shared} for each, digest in made),
+    indexes, now = range(first, first + number), time.time()
+    accounts = (
+        (_FIRST + index, name_of_account(index), "enterprise", _LIMIT, _LIMIT, now, orders) for index in indexes
     )
+    _insert(store, "accounts", ("id", "name", "plan", "per_minute", "per_day", "created_at", "orders"), accounts)
+    rows = (
+        (f"key_{_FIRST + index:012}", _FIRST + index, digest(key), "production", scopes, "", now)
+        for index, key in zip(indexes, keys, strict=True)
+    )
+    _insert(store, "keys", ("id", "account_id", "digest", "environment", "scopes", "note", "created_at"), rows)
     return keys
 
 
-def _insert(store: Store, table: str, rows: Iterable[Row]) -> None:
-    others = iter(rows)
-    first = next(others)
-    names = ", ".join(f'"{name}"' for name in first)
-    values = (tuple(row.values()) for row in chain([first], others))
-    if store.url.startswith("sqlite:"):
-        with closing(apsw.Connection(store.url.removeprefix("sqlite:///"))) as connection, connection:
-            connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(first))})", values)
+def _insert(
+    store: Store, table: str, columns: Sequence[str], rows: Iterable[tuple[str | int | float | bytes, ...]]
+) -> None:
+    names = ", ".join(columns)
+    if is_sqlite(store.url):
+        with opened_file(store.url) as file, file:
+            file.executemany(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
         return
-    with (
-        psycopg.connect(store.url) as other,
-        other.cursor() as cursor,
-        cursor.copy(f"COPY petstore.{table} ({names}) FROM STDIN".encode()) as copy,
-    ):
-        for row in values:
-            copy.write_row(row)
+    with psycopg.connect(store.url) as database, database.cursor() as cursor:
+        values = ", ".join(["%s"] * len(columns))
+        cursor.executemany(f"INSERT INTO petstore.{table} ({names}) VALUES ({values})".encode(), rows)
