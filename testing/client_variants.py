@@ -108,11 +108,8 @@ async def _closed(orders: Any) -> None:
     await orders.aclose()
 
 
-@contextmanager
-def blocking(fake: FakePetstore, **options: Any) -> Iterator[Client]:
-    client: Any
-    with fake.client(**options) as client:
-        yield client
+def blocking(fake: FakePetstore, **options: Any) -> Client:
+    return fake.client(**options)
 
 
 @contextmanager

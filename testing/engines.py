@@ -145,19 +145,14 @@ class PostgresEngine:
     def url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
-    @contextmanager
-    def admin(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
-        """A connection of the superuser, each statement for itself."""
-        connection = psycopg.connect(self.url(database), autocommit=True)
-        try:
-            yield connection
-        finally:
-            connection.close()
+    def admin(self, database: str = "postgres") -> psycopg.Connection:
+        """A connection of the superuser, each statement for itself; a context manager that closes it."""
+        return psycopg.connect(self.url(database), autocommit=True)
 
     def _administer(self) -> psycopg.Connection:
         """The connection that stays open for what each test does: a new one takes as long as a test."""
         if self._administrator is None:
-            self._administrator = psycopg.connect(self.url("postgres"), autocommit=True)
+            self._administrator = self.admin()
         return self._administrator
 
     def _disconnect(self) -> None:
@@ -219,7 +214,4 @@ def running_engine(
 @cache
 def shared_postgres() -> PostgresEngine:
     """The PostgreSQL of this test process, started; ended with it. Tests that stop it start one of their own."""
-    engine = PostgresEngine()
-    at_end.callback(engine.remove)
-    engine.start()
-    return engine
+    return at_end.enter_context(running_engine())

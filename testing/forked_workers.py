@@ -7,10 +7,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest import mock
 
 from petstore_server.cli.worker import worker
@@ -41,11 +40,9 @@ class _Forked:
         self._ended.set_result(self.returncode)
 
 
-@contextmanager
-def forked_workers() -> Iterator[None]:
+def forked_workers() -> AbstractContextManager[Any]:
     """The supervisor of this process forks its workers."""
-    with mock.patch.object(Worker, "_spawn", _fork):
-        yield
+    return mock.patch.object(Worker, "_spawn", _fork)
 
 
 async def _fork(supervised: Worker, *handles: int) -> _Forked:

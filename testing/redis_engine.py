@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -98,19 +98,12 @@ class RedisEngine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-@contextmanager
-def own_redis(*options: str, server: str = VALKEY) -> Iterator[RedisEngine]:
+def own_redis(*options: str, server: str = VALKEY) -> AbstractContextManager[RedisEngine]:
     """A Redis for one test, which may do with it what it likes."""
-    engine = RedisEngine(*options, server=server)
-    try:
-        yield engine
-    finally:
-        engine.close()
+    return closing(RedisEngine(*options, server=server))
 
 
 @cache
 def shared_redis(server: str = VALKEY) -> RedisEngine:
     """The Redis of this test process; ended with it."""
-    engine = RedisEngine(server=server)
-    at_end.callback(engine.close)
-    return engine
+    return at_end.enter_context(own_redis(server=server))

@@ -1,8 +1,9 @@
 """A receiver of webhooks on a thread: its sender may have another event loop."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler
+from typing import Self
 
 from testing.served_fake import serving
 from testing.webhook_messages import Received
@@ -22,7 +23,7 @@ class ThreadedReceiver:
         self.received.append(message)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Iterator[Self]:
         """Receive on a free port of 127.0.0.1."""
         receiver = self
 
@@ -40,12 +41,9 @@ class ThreadedReceiver:
 
         with serving(Handler) as port:
             self.url = f"http://127.0.0.1:{port}/hook"
-            yield
+            yield self
 
 
-@contextmanager
-def receiving() -> Iterator[ThreadedReceiver]:
+def receiving() -> AbstractContextManager[ThreadedReceiver]:
     """A receiver on a free port of 127.0.0.1."""
-    receiver = ThreadedReceiver()
-    with receiver.running():
-        yield receiver
+    return ThreadedReceiver().running()

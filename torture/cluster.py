@@ -13,7 +13,7 @@ from petstore_server.domain.accounts import VisibleOrders
 from testing.engines import PostgresEngine, running_engine
 from testing.failover import acknowledge_together, promote
 from testing.proxy import Proxy
-from testing.redis_engine import RedisEngine
+from testing.redis_engine import RedisEngine, own_redis
 from torture.programs import Server
 from torture.recording import Options
 from torture.state import new_key, url_of
@@ -57,8 +57,7 @@ async def cluster(
     Servers that are direct have the `options`, and more settings.
     """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-torture-")))
-    redis = RedisEngine("--appendonly", "yes", "--appendfsync", "always")
-    stack.callback(redis.close)
+    redis = stack.enter_context(own_redis("--appendonly", "yes", "--appendfsync", "always"))
     primary = stack.enter_context(running_engine()) if engine == "postgres" else None
     second = stack.enter_context(running_engine(primary=primary)) if primary is not None and replica else None
     url = (
