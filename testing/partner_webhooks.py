@@ -1,6 +1,5 @@
 """Webhooks of partners: what they ask for over HTTP, and a receiver whose messages are checked."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from petstore_server.domain.webhooks import Webhook, WebhookState
 from testing.checked_clients import contract
 from testing.partners import Partner
 from testing.service import Service
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import until
 from testing.webhooks import Behaviour, Receiver, reply
 
 WEBHOOKS = "/v2/webhooks"
@@ -80,9 +79,7 @@ async def deliver(service: Service) -> None:
     assert deliveries is not None
     deliveries._looked_at = 0.0  # as if a second had passed
     await deliveries.look(service.clock.now)
-    async with asyncio.timeout(PATIENCE):
-        while deliveries._tasks:  # noqa: ASYNC110 - they are tasks of the service
-            await asyncio.sleep(0.005)
+    await until(lambda: not deliveries.under_way)
 
 
 async def audited(service: Service) -> list[tuple[str, str]]:

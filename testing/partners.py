@@ -15,6 +15,7 @@ import pytest
 from petstore_server.domain.accounts import Plan, VisibleOrders, edit
 from petstore_server.domain.keys import Scope
 from testing.service import UNLIMITED, Service, bearer
+from testing.subprocesses import until
 
 ORDERS = "/v2/store/orders"
 LIST = "/v1/store/orders"
@@ -96,9 +97,7 @@ class Partner:
         changes = self.service.application.changes
         before = changes.held
         waiting = asyncio.create_task(self.get(CHANGES, after=token, wait=seconds))
-        async with asyncio.timeout(10):
-            while changes.held == before:  # noqa: ASYNC110 - it is another program, as it were
-                await asyncio.sleep(0.005)
+        await until(lambda: changes.held != before)
         yield waiting
         await waiting
 

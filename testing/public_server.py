@@ -87,13 +87,6 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.005)
-
-
 def begin_slowly(monkeypatch: pytest.MonkeyPatch, begun: list[Any], error: OSError | None = None) -> None:
     """Admin servers note in `begun` when they have started, which takes them a while; or they raise the error."""
     startup = AdminServer.startup

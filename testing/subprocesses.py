@@ -1,5 +1,6 @@
 """Processes that tests start, such as PostgreSQL, Redis and `petstore serve`: waiting for them, and ending them."""
 
+import asyncio
 import os
 import random
 import signal
@@ -67,6 +68,13 @@ def within(seconds: float, truth: Callable[[], bool]) -> None:
         assert asked < began + seconds + busy()  # an answer counts by when it was asked for
         time.sleep(_SLEPT)
         asked = time.monotonic()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait on an event loop for what ends by itself."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.001)
 
 
 def await_ready(process: "Process", is_ready: Callable[[], bool], log: Path) -> None:

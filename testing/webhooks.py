@@ -26,7 +26,7 @@ from petstore_server.webhooks.sending import ATTEMPT_SECONDS, Sender
 from testing.clock import Clock
 from testing.nginx_front import make_certificate
 from testing.stores import BY
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import until
 from testing.webhook_messages import SECRET, Received
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)
@@ -144,9 +144,7 @@ class Receiver:
 
     async def until(self, number: int) -> None:
         """Wait until so many requests were received."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.received) < number:  # noqa: ASYNC110 - of another program, as it were
-                await asyncio.sleep(0.005)
+        await until(lambda: len(self.received) >= number)
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._tls)
@@ -224,9 +222,7 @@ class Delivering:
 
     async def finish(self) -> None:
         """Wait until no delivery is under way."""
-        async with asyncio.timeout(PATIENCE):
-            while self.deliveries._tasks:  # noqa: ASYNC110 - of another program, as it were
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.deliveries.under_way)
 
     async def round(self) -> None:
         """Begin what is due, and wait until it has ended."""

@@ -25,10 +25,10 @@ from petstore_server.runtime.servers import MAX_ADMIN_CONNECTIONS, AdminServer
 from petstore_server.telemetry.metrics import aggregate
 from testing.clock import START
 from testing.deployment import Deployment
-from testing.public_server import LIST, begin_slowly, connect, until, until_closed
+from testing.public_server import LIST, begin_slowly, connect, until_closed
 from testing.service import Service
 from testing.stores import BY, api_key
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE, until
 
 
 async def get(service: Service, path: str, host: str | None = "127.0.0.1:8081") -> httpx2.Response:

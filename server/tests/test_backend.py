@@ -32,9 +32,9 @@ from testing.clock import Clock
 from testing.deployment import Deployment
 from testing.partners import ORDERS as V2
 from testing.partners import partner, set_orders
-from testing.public_server import until
 from testing.redis_engine import shared_redis
 from testing.service import Service, bearer, running
+from testing.subprocesses import until
 
 ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_STRIKES": "1", "PETSTORE_BAN_GRACE_SECONDS": "0"}

@@ -8,8 +8,8 @@ import uvloop
 
 from petstore_server.server.connection import Connection
 from petstore_server.server.messages import Disconnected, Request, Response
-from testing.public_server import GET, LIST, POST, connect, plain, respond, serving, until, until_closed
-from testing.subprocesses import PATIENCE
+from testing.public_server import GET, LIST, POST, connect, plain, respond, serving, until_closed
+from testing.subprocesses import PATIENCE, until
 from testing.wire import reset
 
 

@@ -23,9 +23,9 @@ from petstore_server.server.writer import WRITE_MARK
 from petstore_server.store import Store
 from testing import process
 from testing.process import Server
-from testing.public_server import GET, LIST, POST, connect, plain, serving, until, until_closed
+from testing.public_server import GET, LIST, POST, connect, plain, serving, until_closed
 from testing.stores import BY, opened
-from testing.subprocesses import PATIENCE, within
+from testing.subprocesses import PATIENCE, until, within
 from testing.wire import head, read_response
 
 LARGE_HEAD = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"x-%d: %s\r\n" % (each, b"a" * 1000) for each in range(55))

@@ -22,9 +22,9 @@ from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
 from testing import wire
 from testing.process import exchange
-from testing.public_server import until
 from testing.service import UNLIMITED, Service
 from testing.stores import BY, SqlitePlaces, Stores
+from testing.subprocesses import until
 from testing.watched_engine import WatchedEngine, watched_listing
 
 

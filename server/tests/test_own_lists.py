@@ -31,12 +31,11 @@ from petstore_server.store.search import Search
 from petstore_server.store.statements import Query
 from testing.damage import execute
 from testing.partners import LIST, ORDERS, partner
-from testing.public_server import until
 from testing.search_model import SORTS, all_filters, expected, import_orders, instant, model_of
 from testing.search_model import pages as all_pages
 from testing.service import Service
 from testing.stores import BY, Stores, add_owner, opened_file
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE, until
 from testing.watched_engine import WatchedEngine, watched_listing
 
 ACCOUNTS = ("zoo", "acme", "shop")
