@@ -489,7 +489,7 @@ class Receivers:
         assert deliveries is not None
         deliveries._looked_at = -inf
         await deliveries.look(self.service.clock.now)
-        while deliveries._tasks:  # noqa: ASYNC110 - it has no event
+        while deliveries.under_way:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)
         self.fake.deliver()
         return self.messages()

@@ -419,13 +419,13 @@ async def test_deliveries_under_way_are_limited_in_all_for_an_account_and_for_fa
         for _ in range(12):
             await one.webhook(first, receiver.url)
         await one.look()
-        assert 8 == len(one.deliveries._tasks)
+        assert 8 == one.deliveries.under_way
         for number in range(4):
             other = await account(one.store, f"account {number}")
             for _ in range(7):
                 await one.webhook(other, receiver.url)
         await one.look()
-        assert 32 == len(one.deliveries._tasks)
+        assert 32 == one.deliveries.under_way
 
 
 async def test_failing_webhooks_have_a_quarter_of_the_places(one: Delivering) -> None:
@@ -438,7 +438,7 @@ async def test_failing_webhooks_have_a_quarter_of_the_places(one: Delivering) ->
         await one.round()
         one.clock.now += 10
         await one.look()
-        assert 8 == len(one.deliveries._tasks)
+        assert 8 == one.deliveries.under_way
         await one.webhook(await account(one.store), quick.url)
         await one.look()
         await quick.until(1)

@@ -116,7 +116,7 @@ async def test_a_stopped_process_finishes_what_is_under_way_and_begins_nothing(
             answered.set()
         assert ([*range(1, 101)], 100) == (receiver.orders, (await one.found(webhook)).position.id)
         await one.look()
-        assert 0 == len(one.deliveries._tasks)
+        assert 0 == one.deliveries.under_way
 
 
 @failure("runs next to another one")

@@ -98,6 +98,11 @@ class Deliveries:
         with suppress(ServiceUnavailable):
             await self._store.webhooks.release(self._holder)
 
+    @property
+    def under_way(self) -> int:
+        """The number of deliveries under way."""
+        return len(self._tasks)
+
     async def _with_orders(self, due: Sequence[DueWebhook]) -> list[DueWebhook]:
         """Those that may have an order to deliver, last those about which too much has changed to know.
 
