@@ -4,28 +4,27 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
+from testing.listening import Listening
 
-class Proxy:
+
+class Proxy(Listening):
     """Forwards to a port of this host, after `delay` seconds; while `silent`, no response comes back.
 
     While `first` is a number, only so many bytes of a response come back, and the others once `rest` is set.
     """
 
     def __init__(self, target: int) -> None:
+        super().__init__()
         self.target = target
-        self.port = 0
         self.delay = 0.0
         self.silent = False
         self.first: int | None = None
         self.rest = asyncio.Event()
         self.refusing = False
-        self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self.start()
         return self
 
     def cut(self) -> None:
@@ -41,12 +40,7 @@ class Proxy:
         self.cut()
         await asyncio.gather(*self._tasks)
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._accept(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refusing:
             writer.transport.abort()
             return

@@ -24,6 +24,7 @@ from petstore_server.webhooks.addresses import Addresses
 from petstore_server.webhooks.delivery import Deliveries
 from petstore_server.webhooks.sending import ATTEMPT_SECONDS, Sender
 from testing.clock import Clock
+from testing.listening import Listening
 from testing.nginx_front import make_certificate
 from testing.stores import BY
 from testing.subprocesses import until
@@ -107,20 +108,17 @@ def endless(text: bytes) -> Behaviour:
     return behave
 
 
-class Receiver:
+class Receiver(Listening):
     """A receiver of webhooks: it behaves once in each of the given ways, and then in the `usual` one."""
 
     def __init__(
         self, *behaviours: Behaviour, usual: Behaviour | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
+        super().__init__(tls)
         self.behaviours = deque(behaviours)
         self.usual = usual or reply(204)
         self.received: list[Received] = []
         self.connections = 0
-        self.port = 0
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
 
     @property
@@ -147,28 +145,18 @@ class Receiver:
         await until(lambda: len(self.received) >= number)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.close()
         for writer in self._writers:
             writer.transport.abort()
         await asyncio.sleep(0.001)  # in which the transports close their sockets
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self._writers.append(writer)
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 received = await _read(reader)

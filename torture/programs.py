@@ -23,8 +23,7 @@ from torture.recording import Options
 
 def environment(url: str, **more: str) -> dict[str, str]:
     """The settings of a program that uses this store, with none of the caller's own."""
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return environment_with(**{"PYTHONPATH": os.pathsep.join(paths), "PETSTORE_DATABASE_URL": url, **more})
+    return environment_with(PETSTORE_DATABASE_URL=url, **more)
 
 
 def begun(url: str, *arguments: str, options: Options | None = None) -> PipedProcess:
@@ -41,9 +40,9 @@ def petstore(url: str, *arguments: str, options: Options | None = None) -> subpr
 
 async def measured(module: str, given: dict[str, Any]) -> Any:
     """Run a module of these checks as a separate process; return what it prints, which is JSON as its argument is."""
-    arguments = [sys.executable, "-m", f"torture.{module}", json.dumps(given)]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe)
+    command = [sys.executable, "-m", f"torture.{module}", json.dumps(given)]
+    root, pipe = Path(__file__).parents[1], asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, cwd=root, env=environment_with(), stdout=pipe)
     out, _ = await process.communicate()
     return json.loads(out)
 

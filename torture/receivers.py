@@ -11,6 +11,7 @@ from hashlib import sha256
 from time import time
 from typing import Any
 
+from testing.listening import Listening
 from testing.webhook_messages import Received
 
 Order = dict[str, Any]
@@ -21,7 +22,7 @@ _FAULTS = {"none": 50, "slow": 10, "hang": 3, "cut": 5, "half": 5, "500": 10, "4
 """What a receiver does with a message, with how often. Of those that fail, half have taken the message all the same."""
 
 
-class Receiver:
+class Receiver(Listening):
     """One receiver: a copy of the orders that it received, and everything wrong with its messages.
 
     `sees` says whether its account sees an order; `statuses` are those of its webhook, all if there are none. With
@@ -31,6 +32,7 @@ class Receiver:
     def __init__(
         self, name: str, chance: random.Random, sees: Callable[[Order], bool], statuses: tuple[str, ...] = ()
     ) -> None:
+        super().__init__()
         self.name = name
         self.statuses = statuses
         self.copy: dict[int, Order] = {}
@@ -40,26 +42,11 @@ class Receiver:
         self.faults = True
         self.problems: list[str] = []
         self.counts = Counter[str]()
-        self.port = 0
         self._chance = chance
         self._sees = sees
         self._bodies: dict[str, bytes] = {}  # digests of the messages that came, by webhook-id
         self._taken: set[str] = set()
         self._acknowledged: set[str] = set()
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        """Refuse connections, and end those that are open."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
 
     def expected(self, visible: Mapping[int, Order]) -> dict[int, Order]:
         """Of the orders that the account sees, those that the receiver must know as they are now."""
@@ -75,11 +62,6 @@ class Receiver:
         wrong = [order_id for order_id, order in expected.items() if self.copy.get(order_id) != order]
         others = self.copy.keys() - expected.keys()
         return wrong + [order_id for order_id in others if not self.statuses or order_id not in visible]
-
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         fault = self._chance.choices([*_FAULTS], [*_FAULTS.values()])[0] if self.faults else "none"
