@@ -50,9 +50,9 @@ class Front:
         base = f"https://localhost:{self.port}"
         return checked_client(transport, base_url=base, headers=headers, timeout=30.0, **options)
 
-    def browser(self, address: str = "127.0.0.1", **options: Any) -> httpx2.Client:
+    def browser(self, **options: Any) -> httpx2.Client:
         """A client of pages that no contract describes."""
-        transport = httpx2.HTTPTransport(verify=self._trust(), local_address=address)
+        transport = httpx2.HTTPTransport(verify=self._trust())
         return httpx2.Client(transport=transport, base_url=f"https://localhost:{self.port}", timeout=30.0, **options)
 
     def connect(self) -> ssl.SSLSocket:

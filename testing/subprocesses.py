@@ -159,7 +159,7 @@ class Process(Protocol):
     def send_signal(self, number: signal.Signals, /) -> None: ...
 
 
-def end(process: Process, how: signal.Signals, log: Path | None = None, patience: float = PATIENCE) -> int:
+def end(process: Process, how: signal.Signals, log: Path | None = None) -> int:
     """Send a signal, and return the exit code.
 
     A process that does not end in time is killed together with its children, and AssertionError shows the end of its
@@ -167,14 +167,13 @@ def end(process: Process, how: signal.Signals, log: Path | None = None, patience
     """
     process.send_signal(how)
     try:
-        return process.wait(patience)
+        return process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         state = _state(process.pid)
         kill(process)
         written = log.read_text(errors="replace")[-2_000:] if log else ""
-        raise AssertionError(
-            f"{process.args!r} did not end within {patience} s after {how.name}. {state}{written}"
-        ) from None
+        what = f"{process.args!r} did not end within {PATIENCE} s after {how.name}."
+        raise AssertionError(f"{what} {state}{written}") from None
 
 
 def kill(process: Process) -> None:

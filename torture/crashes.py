@@ -31,10 +31,10 @@ class Promises:
     def promised(self, order_id: int, pet_id: int | None = None) -> None:
         self.kept.append(Acknowledged(order_id, pet_id))
 
-    async def more(self, seconds: float = 20.0) -> None:
+    async def more(self) -> None:
         """Return when some more changes were promised. Raises TimeoutError: the service does not recover."""
         before = len(self.kept)
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(20.0):
             while len(self.kept) < before + CLIENTS:
                 await asyncio.sleep(0.01)
 
