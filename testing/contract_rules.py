@@ -35,7 +35,7 @@ class Window(NamedTuple):
 
 def check_limits(status: int, code: str | None, headers: Headers) -> None:
     """X-RateLimit shows one of the windows: the one with the least remaining, of two the later to reset (D13)."""
-    windows = _windows(headers)
+    windows = windows_in(headers)
     ban = next((window for window in windows if window.name == "ban"), None)
     windows = [window for window in windows if window is not ban]
     limit, remaining = int(headers["x-ratelimit-limit"]), int(headers["x-ratelimit-remaining"])
@@ -67,7 +67,8 @@ def _check_whose(status: int, code: str | None, names: list[str]) -> None:
         fail(f"the windows are {names}; a valid key's answer shows those of its account")
 
 
-def _windows(headers: Headers) -> list[Window]:
+def windows_in(headers: Headers) -> list[Window]:
+    """The windows that the headers of a response state; a ban is one of them."""
     policies = _POLICY.findall(headers["ratelimit-policy"])
     states = _STATE.findall(headers["ratelimit"])
     if [state[0] for state in states[2:]] == ["ban"]:

@@ -13,6 +13,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
 from petstore_server.runtime.background import compact_history
 from testing.clock import Clock
+from testing.contract_rules import windows_in
 from testing.deployment import Deployment
 from testing.service import Service, running
 from torture.client import ORDERS, Connection
@@ -60,7 +61,9 @@ async def steps(seed: int, requests: int = 2_000) -> Result:
                     problems.append(f"{reply.json['updatedAt']} is not later than {latest}")
                 latest = reply.json["updatedAt"]
             else:
-                shown, wait = _shown_window(reply.headers["ratelimit"]), int(reply.headers["retry-after"])
+                exhausted = [window for window in windows_in(reply.headers) if not window.remaining]
+                shown = max(exhausted, key=lambda window: window.resets_in).name
+                wait = int(reply.headers["retry-after"])
                 if wait > (DAY if shown == "day" else MINUTE) and reply.json["code"] != "api_key_banned":
                     problems.append(f"Retry-After {wait} of the window {shown}")
                 clock.now += wait if wait <= HOUR or chance.random() < 0.5 else HOUR
@@ -70,13 +73,6 @@ async def steps(seed: int, requests: int = 2_000) -> Result:
     most = (floor(passed / DAY) + 1) * limits.per_day
     problems += [f"{admitted} admitted, {most} at most"] if admitted > most else []
     return Result("clock steps", seed, f"{requests} requests, {admitted} admitted", problems)
-
-
-def _shown_window(header: str) -> str:
-    """The name of the window with nothing left that resets last."""
-    found = [part.split(";") for part in header.split(", ")]
-    exhausted = [(int(parts[2][2:]), parts[0].strip('"')) for parts in found if parts[1] == "r=0"]
-    return max(exhausted)[1]
 
 
 async def leap(seed: int, year: int) -> Result:
