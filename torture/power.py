@@ -151,25 +151,16 @@ async def prepared(made: Recording) -> str:
     return key
 
 
-async def served(seed: int, images: int, *, orders: int = 1500, flush: bool = True) -> Outcome:
-    """Orders are placed and cancelled over HTTP, and the power fails."""
+async def served(seed: int, images: int, *, orders: int = 1500, flush: bool = True, servers: int = 1) -> Outcome:
+    """Orders are placed and cancelled over HTTP, by so many processes on one store, and the power fails."""
     chance = random.Random(seed)
-    with recording() as made:
+    with recording() as made, ExitStack() as stack:
         key = await prepared(made)
-        with serving(made.url, replace(made.options, flush=flush)) as server:
-            await load(made, [server], key, orders, chance)
-        return await examine(made, images, chance, partial(promises_kept, made, chance))
-
-
-async def served_by_two(seed: int, images: int, *, orders: int = 1500) -> Outcome:
-    """The same with two processes on one store."""
-    chance = random.Random(seed)
-    with recording() as made, own_redis() as redis, ExitStack() as stack:
-        key = await prepared(made)
-        start = partial(serving, made.url, made.options, PETSTORE_REDIS_URL=redis.url)
-        servers = [stack.enter_context(start()) for _ in range(2)]
-        await load(made, servers, key, orders, chance)
-        for server in servers:
+        shared = {"PETSTORE_REDIS_URL": stack.enter_context(own_redis()).url} if servers > 1 else {}
+        start = partial(serving, made.url, replace(made.options, flush=flush), **shared)
+        started = [stack.enter_context(start()) for _ in range(servers)]
+        await load(made, started, key, orders, chance)
+        for server in started:
             server.end()
         return await examine(made, images, chance, partial(promises_kept, made, chance))
 

@@ -12,7 +12,7 @@ def checks(plan: Plan) -> Iterator[Check]:
     few = max(1, plan.images // 4)
     for seed in plan.seeds:
         yield _shown("power lost by a server", seed, power.served(seed, plan.images))
-        yield _shown("power lost by two servers", seed, power.served_by_two(seed, few))
+        yield _shown("power lost by two servers", seed, power.served(seed, few, servers=2))
         yield _shown("flushes that fail", seed, power.failing_flushes(seed, few))
         yield _shown("power lost during an import", seed, power_commands.imported(seed, few))
         yield _shown("power lost during a restore", seed, power_commands.restored(seed, few))
