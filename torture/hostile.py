@@ -1,16 +1,9 @@
-"""Requests with hostile variation, from a separate process: whatever is remembered for each of them would grow.
-
-    python -m torture.hostile '{"port": 8080, "keys": ["…"], "requests": 100000, "seed": 1}'
-
-Prints how often each status came, as JSON.
-"""
+"""Requests with hostile variation, from a separate process: whatever is remembered for each of them would grow."""
 
 import asyncio
 import base64
-import json
 import random
 import string
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -194,14 +187,9 @@ async def _response(reader: asyncio.StreamReader, request: bytes) -> tuple[str, 
     return head[9:12].decode(), b"Connection: close" in head
 
 
-def main() -> None:
-    """Carry out the command line."""
+def run(given: Attack) -> Counter[str]:
+    """Send the requests from this process, which is for nothing else; return how often each status came."""
     import uvloop
 
-    given = Attack(**json.loads(sys.argv[1]))
     uvloop.run(attack(given))
-    json.dump(given.statuses, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return given.statuses

@@ -1,17 +1,7 @@
-"""A load in a separate process: many connections that each send one request after the other.
-
-    python -m torture.load '{"port": 8080, "key": "…", "kind": "cancel", "connections": 500, "seconds": 5}'
-
-Prints, as JSON, the latencies in milliseconds of the requests that were answered and of those that got 503, and how
-often each status came. `first` is the first order or idempotency key to be used; after so many `numbers` it is used
-again. `pause` is the seconds between the requests of a connection. A `slow` connection reads 4 KiB ten times a second.
-`nice` is the niceness of the process.
-"""
+"""A load in a separate process: many connections that each send one request after the other."""
 
 import asyncio
-import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +15,12 @@ _LATE_SECONDS = 5.0
 
 @dataclass
 class Load:
-    """What is sent."""
+    """What is sent.
+
+    `first` is the first order or idempotency key to be used; after so many `numbers` it is used again. `pause` is the
+    seconds between the requests of a connection. A `slow` connection reads 4 KiB ten times a second. `nice` is the
+    niceness of the process.
+    """
 
     port: int
     key: str
@@ -41,7 +36,7 @@ class Load:
 
 @dataclass
 class Measured:
-    """What came back."""
+    """The latencies in milliseconds of what was answered and of what got 503, and how often each status came."""
 
     served: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
@@ -114,14 +109,9 @@ async def _skip_body(reader: asyncio.StreamReader, head: bytes, *, slow: bool) -
             raise EOFError
 
 
-def main() -> None:
-    """Carry out the command line."""
+def run(load: Load) -> Measured:
+    """Send the load from this process, which is for nothing else."""
     import uvloop
 
-    load = Load(**json.loads(sys.argv[1]))
     os.nice(load.nice)
-    json.dump(vars(uvloop.run(measure(load))), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return uvloop.run(measure(load))

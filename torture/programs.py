@@ -1,24 +1,27 @@
 """`petstore` as the checks run it: commands, and servers that are recorded, frozen, killed and started again."""
 
 import asyncio
-import json
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from testing.preloaded import PetstoreProcess, PipedProcess
 from testing.process import wait_until_serving
 from testing.subprocesses import end, environment_with, resident
 from torture import recording
 from torture.recording import Options
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 def environment(url: str, **more: str) -> dict[str, str]:
@@ -38,13 +41,13 @@ def petstore(url: str, *arguments: str, options: Options | None = None) -> subpr
     return subprocess.CompletedProcess(arguments, process.wait(), out, err)
 
 
-async def measured(module: str, given: dict[str, Any]) -> Any:
-    """Run a module of these checks as a separate process; return what it prints, which is JSON as its argument is."""
-    command = [sys.executable, "-m", f"torture.{module}", json.dumps(given)]
-    root, pipe = Path(__file__).parents[1], asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, cwd=root, env=environment_with(), stdout=pipe)
-    out, _ = await process.communicate()
-    return json.loads(out)
+async def apart(function: Callable[[Given], Found], given: Given) -> Found:
+    """What a function returns that a process of its own calls."""
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, function, given)
+    finally:
+        pool.shutdown(wait=False)
 
 
 @dataclass

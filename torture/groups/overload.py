@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import replace
 
 from torture.client import Connection, NoReply
 from torture.cluster import Cluster, cluster
-from torture.load import Load, Measured, percentile
+from torture.load import Load, Measured, percentile, run
 from torture.plan import Check, Plan, Result
-from torture.programs import measured
+from torture.programs import apart
 from torture.state import new_key, put_orders
 
 GREEDY, SLOW, PROBES = 500, 50, 4
@@ -34,7 +34,7 @@ def checks(plan: Plan) -> Iterator[Check]:
 
 async def send(load: Load) -> Measured:
     """Send a load from a separate process."""
-    return Measured(**await measured("load", asdict(load)))
+    return await apart(run, load)
 
 
 async def health(made: Cluster, seconds: float) -> float:
@@ -65,11 +65,11 @@ async def overloaded(seed: int, engine: str, kind: str, seconds: float) -> Resul
         slow = Load(server.port, made.key, "list", SLOW, seconds + 1, slow=True, nice=NICE)
         loads = [asyncio.create_task(send(load)) for load in (greedy, slow)]
         await asyncio.sleep(0.7)
-        busy, worst = await asyncio.gather(send(Load(**{**asdict(probe), "first": 5_000})), health(made, seconds))
+        busy, worst = await asyncio.gather(send(replace(probe, first=5_000)), health(made, seconds))
         load, _ = await asyncio.gather(*loads)
         memory = server.memory() - before
         await asyncio.sleep(1)
-        after = await send(Load(**{**asdict(probe), "first": 10_000, "seconds": min(seconds, 2)}))
+        after = await send(replace(probe, first=10_000, seconds=min(seconds, 2)))
     quiet, loaded, later = (percentile(each.served, 0.99) for each in (idle, busy, after))
     refused, answered = percentile(load.refused, 0.99), percentile(load.served, 0.99)
     rates = [len(each) / (seconds + 1) for each in (load.served, load.refused)]

@@ -9,9 +9,10 @@ from typing import Any
 
 from torture.cluster import cluster
 from torture.groups.overload import send
+from torture.hostile import Attack, run
 from torture.load import Load, percentile
 from torture.plan import Check, Plan, Result
-from torture.programs import Server, measured
+from torture.programs import Server, apart
 from torture.state import new_key, put_orders
 
 GROWTH = 30_000_000
@@ -38,10 +39,9 @@ def checks(plan: Plan) -> Iterator[Check]:
 
 async def _attack(server: Server, keys: list[str], requests: int, seed: int) -> Counter[str]:
     """Send requests from several processes; return how often each status came."""
-    own = {"port": server.port, "keys": keys, "requests": requests // _SENDERS}
-    seeds = [_SENDERS * seed + number for number in range(_SENDERS)]
-    found = await asyncio.gather(*(measured("hostile", {**own, "seed": each}) for each in seeds))
-    return sum(map(Counter[str], found), Counter[str]())
+    seeds = range(_SENDERS * seed, _SENDERS * (seed + 1))
+    attacks = [Attack(server.port, keys, requests // _SENDERS, each) for each in seeds]
+    return sum(await asyncio.gather(*(apart(run, each) for each in attacks)), Counter[str]())
 
 
 async def hostile(seed: int, requests: int, warm: int = _WARM) -> Result:
