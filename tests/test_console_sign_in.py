@@ -8,16 +8,14 @@ X-Auth-Request-Redirect.
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.cookies import SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import httpx2
 import pytest
 
+from testing import served_fake
 from testing.console import text_of
 from testing.nginx_front import SHIPPED, Front, front
 from testing.process import Server, petstore, serving
@@ -42,41 +40,20 @@ SETTINGS = {
 FORGED = {"X-Forwarded-Email": "eve@example.com", "X-Forwarded-Groups": "pets-admins"}
 
 
-class Identity(BaseHTTPRequestHandler):
+class Identity(served_fake.Handler):
     """Says whom a cookie belongs to, as oauth2-proxy does with --set-xauthrequest."""
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
+        empty = ("Content-Length", "0")
         if self.path == "/oauth2/sign_in":
             assert "Content-Length" not in self.headers
-            self.send_response(403)
-            self.send_header("X-Returns-To", self.headers["X-Auth-Request-Redirect"])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send(403, [("X-Returns-To", self.headers["X-Auth-Request-Redirect"]), empty], b"")
             return
         cookie = SimpleCookie(self.headers.get("Cookie", "")).get("_oauth2_proxy")
         operator = OPERATORS.get(cookie.value) if cookie else None
-        self.send_response(202 if operator else 401)
-        for name, value in zip(("Email", "Groups"), operator or (), strict=False):
-            if value:
-                self.send_header(f"X-Auth-Request-{name}", value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Write nothing."""
-
-
-@contextmanager
-def identity_provider() -> Iterator[int]:
-    """The port of a running identity provider."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Identity) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+        named = zip(("Email", "Groups"), operator or (), strict=False)
+        who = [(f"X-Auth-Request-{name}", value) for name, value in named if value]
+        self.send(202 if operator else 401, [*who, empty], b"")
 
 
 class Site(NamedTuple):
@@ -84,19 +61,17 @@ class Site(NamedTuple):
     server: Server
     front: Front
 
-    @contextmanager
-    def visiting(self, operator: str | None, **headers: str) -> Iterator[httpx2.Client]:
+    def visiting(self, operator: str | None, **headers: str) -> httpx2.Client:
         """A browser that the identity provider knows as this operator."""
         cookies = {"_oauth2_proxy": operator} if operator else {}
-        with self.front.browser(cookies=cookies, headers=headers) as browser:
-            yield browser
+        return self.front.browser(cookies=cookies, headers=headers)
 
 
 @pytest.fixture(name="site", scope="module")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     store = folder / "store.db"
-    with identity_provider() as identity, serving(store, **SETTINGS) as server:
+    with served_fake.serving(Identity) as identity, serving(store, **SETTINGS) as server:
         admin = int(server.admin.rpartition(":")[2])
 
         def configuration(place: Path, port: int, service_port: int) -> str:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from testing.checked_clients import checked_async_client, contract
 from testing.contract import resolved
 from testing.deployment import Deployment
 from testing.partners import set_orders
-from testing.served_fake import serving
+from testing.served_fake import Handler, serving
 from testing.service import UNLIMITED, Service, bearer
 from testing.stores import BY
 
@@ -518,22 +517,14 @@ async def both_receivers(service: Service, stack: AsyncExitStack, **options: Any
     both = await both_services(service, stack, **{"scopes": WITH_WEBHOOKS, **options})
     found = Receivers(both, service, both.fake)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, headers, text = found.receive(0, dict(self.headers.items()), body)
-            self.send_response_only(status)
-            for name, value in {**headers, "Content-Length": str(len(text))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            pass
+    class Hook(Handler):
+        def respond(self) -> None:
+            status, headers, text = found.receive(0, dict(self.headers.items()), self.content())
+            self.send(status, {**headers, "Content-Length": str(len(text))}.items(), text)
 
     assert service.backend.deliveries is not None
     service.backend.deliveries._uniform = lambda: 0.0
-    with serving(Handler) as port:
+    with serving(Hook) as port:
         both.sides[0].hook, both.sides[1].hook = f"http://127.0.0.1:{port}/hook", "https://shop.example/hook"
         both.fake.receivers[both.sides[1].hook] = found.receive_of_fake
         yield found

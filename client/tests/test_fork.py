@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx2
@@ -29,7 +28,7 @@ from petstore_client import (
 )
 from petstore_client.testing import Answered, FakePetstore, Raw, Serve
 from testing.client_variants import Connect, Held, Own, faulty
-from testing.served_fake import serving
+from testing.served_fake import Handler, serving
 
 ORDERS = [Order(id=number) for number in range(500)]
 JSON = {"content-type": "application/json"}
@@ -54,22 +53,13 @@ def in_child(work: Callable[[], object]) -> str:
     return text
 
 
-class Served(BaseHTTPRequestHandler):
+class Served(Handler):
     """Responds to every request with the client's port, in an order's id, and the request id that it sent."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         body = b'[{"id":%d}]' % self.client_address[1]
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Request-Id", self.headers["X-Request-Id"])
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        self.send(200, [*headers.items(), ("X-Request-Id", self.headers["X-Request-Id"])], body)
 
 
 @contextmanager
