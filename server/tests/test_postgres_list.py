@@ -46,12 +46,12 @@ def perform(connection: psycopg.Connection, work: Work[None]) -> None:
 
 def insert(connection: psycopg.Connection, *orders: Order) -> None:
     """Insert orders as the service does, in a transaction that goes on."""
-    perform(connection, dialect.insert_orders([order_row(order) for order in orders], 0.0, 1))
+    perform(connection, dialect.write_orders([], [order_row(order) for order in orders], 0.0))
 
 
 def replace(connection: psycopg.Connection, order: Order) -> None:
     """Replace an order as the service does, in a transaction that goes on."""
-    perform(connection, dialect.update_orders([order_row(order)], 0.0))
+    perform(connection, dialect.write_orders([order_row(order)], [], 0.0))
 
 
 async def test_a_change_that_waits_for_another_transaction_gets_a_later_number(

@@ -146,7 +146,7 @@ async def test_sqlite_reads_only_the_orders_of_the_page_from_the_file(file_store
 
 
 async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(file_store: Stores) -> None:
-    work = dialect.update_orders([(1, "cancelled", *[None] * 6)], 0.0)
+    work = dialect.write_orders([(1, "cancelled", *[None] * 6)], [], 0.0)
     next(work)
     statement = work.send([(1, 1)])
     assert isinstance(statement, ExecuteMany)

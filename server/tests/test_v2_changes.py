@@ -327,7 +327,7 @@ async def test_a_clock_that_ticks_without_a_change_of_an_order_ends_nothing(serv
         engine = service.backend.store.engine
 
         def tick() -> Any:
-            yield from engine.dialect.update_orders([], service.clock.now)
+            yield from engine.dialect.write_orders([], [], service.clock.now)
 
         await engine.transaction(tick)
         await asyncio.sleep(0.6)

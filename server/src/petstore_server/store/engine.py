@@ -131,22 +131,17 @@ class Dialect(Protocol):
     ) -> Work[tuple[int, Collection[int]]]:
         """Write changed and new orders with audit entries at `now` (Unix seconds), as the last of a transaction.
 
-        A row is as for `update_orders` and `insert_orders`, new ones ascending by id, and one of `audit` is an
-        `audit_row`. Return the time of the change in Unix microseconds, and which of the new orders exist already:
-        nothing is written for these.
+        A row is as for `write_orders`, and one of `audit` is an `audit_row`. Return the time of the change in Unix
+        microseconds, and which of the new orders exist already: nothing is written for these.
         """
 
-    def update_orders(self, rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-        """Write orders at `now` (Unix seconds); `batch` is the batch of an import that changes them.
+    def write_orders(
+        self, changed: Sequence[Row], created: Sequence[Row], now: float, batch: int | None = None
+    ) -> Work[object]:
+        """Write changed and new orders at `now` (Unix seconds); `batch` is that of the import that writes them.
 
         A row is `records.order_row`, whose owner is set only if the order has none; without a record only the status
-        is written.
-        """
-
-    def insert_orders(self, rows: Sequence[Row], now: float, batch: int) -> Work[None]:
-        """Insert new orders of a batch, ascending by id; a row is `records.order_row`. `now` is in Unix seconds.
-
-        Identifiers up to `last_assigned` of the rows count as assigned.
+        is written. New ones ascend by id; identifiers up to `last_assigned` of them count as assigned.
         """
 
     def find_keys(self, keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:

@@ -144,13 +144,9 @@ class OrderImport:
             after = {**(after or {}), "createdIds": id_ranges(created)}
         previous = {row[2]: row[7] for row in rows if row[2] in changed}
         number = yield from add_batch(self.import_id, self.actor, Change(before, after), previous)
-        if created:
-            new = map(changed.__getitem__, created)
-            inserted = [order_row(order, owners.get(order.account)) for order in new]
-            yield from self.dialect.insert_orders(inserted, self.actor.at, number)
-        if replaced:
-            updated = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
-            yield from self.dialect.update_orders(updated, self.actor.at, number)
+        new = [order_row(order, owners.get(order.account)) for order in map(changed.__getitem__, created)]
+        rewritten = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
+        yield from self.dialect.write_orders(rewritten, new, self.actor.at, number)
 
     def _wait_for_references(self, orders: Sequence[Order]) -> Work[None]:
         """Let other imports of these references end first, and requests that use them."""

@@ -194,7 +194,7 @@ class Orders(Part):
         # Their lists, and what follows them, are found by the time of the last change.
         changed = [(key, rows[key], *[None] * 5, owner) for key, owner in owners.items() if owner in own]
         if changed:
-            yield from self._engine.dialect.update_orders(changed, now)
+            yield from self._engine.dialect.write_orders(changed, (), now)
         skipped = [order_id for order_id in ids if order_id not in rows]
         return Claimed(len(owners), skipped[0] - 1 if skipped else ids[-1])
 

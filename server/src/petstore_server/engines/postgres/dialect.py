@@ -74,7 +74,6 @@ _UPDATED = f"""
     WHERE orders.id = new.id
 """
 _TICK = f"UPDATE petstore.clock SET change = change + 1, at = {_LATER} WHERE one = 1 RETURNING change, at"
-_UPDATE = f"WITH tick AS ({_TICK}) {_UPDATED}"
 _ENTRIES = """
     unnest(
         %s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[]
@@ -103,7 +102,7 @@ _CREATE = f"""
     recorded AS ({_RECORDED} WHERE subject <> ALL(%s::text[]) OR subject IN (SELECT 'order:' || id FROM inserted))
     SELECT at, ARRAY(SELECT id FROM inserted) FROM tick
 """
-_INSERT = f"WITH tick AS ({_NUMBERED_TICK}) {_INSERTED}"
+_WRITE = f"WITH tick AS ({_NUMBERED_TICK}), changed AS ({_UPDATED}) {_INSERTED}"
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is.
 _LOCK_KEYS = """
     SELECT pg_try_advisory_xact_lock(hashtextextended(account_id || ' ' || key, 4801))
@@ -201,12 +200,8 @@ def change_orders(
     return at, set(ids).difference(inserted)
 
 
-def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-    yield Execute(_UPDATE, [batch, *_columns(rows, 8)])
-
-
-def insert_orders(rows: Sequence[Row], now: float, batch: int) -> Work[None]:
-    yield Execute(_INSERT, [last_assigned(rows), batch, *_columns(rows, 8)])
+def write_orders(changed: Sequence[Row], created: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
+    yield Execute(_WRITE, [last_assigned(created), batch, *_columns(changed, 8), batch, *_columns(created, 8)])
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:

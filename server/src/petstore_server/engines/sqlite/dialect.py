@@ -113,31 +113,18 @@ def lock_orders(ids: Sequence[int], owned: Sequence[tuple[int, int]]) -> Work[li
 def change_orders(
     changed: Sequence[Row], created: Sequence[Row], audit: Sequence[Row], now: float
 ) -> Work[tuple[int, Collection[int]]]:
-    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_assigned(created)))
-    yield from _update(changed, change, at, None)
-    if created:
-        yield ExecuteMany(_INSERT, [(*row, at, change, 0, None) for row in created])
+    at = yield from write_orders(changed, created, now)
     yield ExecuteMany(INSERT_ENTRY, audit)
     return at, ()
 
 
-def update_orders(rows: Sequence[Row], now: float, batch: int | None = None) -> Work[None]:
-    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
-    yield from _update(rows, change, at, batch)
-
-
-def _update(rows: Sequence[Row], change: int, at: int, batch: int | None) -> Work[None]:
-    statuses = [(row[1], at, batch, row[0]) for row in rows if row[6] is None]
-    yield ExecuteMany(_SET_STATUS, statuses)
-    if len(statuses) < len(rows):
-        yield ExecuteMany(_SET_ALL, [(*row[:7], at, batch, change) for row in rows if row[6] is not None])
-    if owners := [(row[7], row[0]) for row in rows if row[7] is not None]:
-        yield ExecuteMany(_SET_OWNER, owners)
-
-
-def insert_orders(rows: Sequence[Row], now: float, batch: int) -> Work[None]:
-    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_assigned(rows)))
-    yield ExecuteMany(_INSERT, [(*row, at, change, 0, batch) for row in rows])
+def write_orders(changed: Sequence[Row], created: Sequence[Row], now: float, batch: int | None = None) -> Work[int]:
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_assigned(created)))
+    yield ExecuteMany(_SET_STATUS, [(row[1], at, batch, row[0]) for row in changed if row[6] is None])
+    yield ExecuteMany(_SET_ALL, [(*row[:7], at, batch, change) for row in changed if row[6] is not None])
+    yield ExecuteMany(_SET_OWNER, [(row[7], row[0]) for row in changed if row[7] is not None])
+    yield ExecuteMany(_INSERT, [(*row, at, change, 0, batch) for row in created])
+    return int(at)
 
 
 def find_keys(keys: Sequence[Named], references: Sequence[Named], since: float) -> Work[PlacementKeys]:
