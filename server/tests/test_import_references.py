@@ -98,7 +98,7 @@ async def test_a_row_of_an_owner_is_rejected_where_orders_from_before_share_its_
     await shop.accounts.create("globex", Plan.FREE, Limits(60, 1000), BY)
     shared = [Order(number, number, reference="R-1", account="acme") for number in (7, 5, 9)]
     others = [Order(1, reference="R-1"), Order(2, reference="R-1", account="globex")]
-    await shop.orders.import_batch([*shared, *others], "copied", BY, as_stored=True)
+    await shop.orders.copy([*shared, *others], BY.at)
     before = await all_orders(shop)
     rows = "reference,account,petId\nR-1,acme,1\nR-1,globex,2\nR-1,,3\nR-1,acme,5\n"
     options = ReadOptions("csv", update_only=update_only)

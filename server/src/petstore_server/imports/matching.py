@@ -120,7 +120,7 @@ class DryRun(Generic[T]):
             account = self._accounts.pop(name)
             await self.scratch.accounts.create(name, account.plan, account.limits, actor)
         if found:
-            await self.scratch.orders.import_batch(found, import_id="copied", actor=actor, as_stored=True)
+            await self.scratch.orders.copy(found, actor.at)
 
     async def show(self, stored: Sequence[tuple[int, T]]) -> None:
         """Add rows to the preview, without the identifiers that the store would assign."""

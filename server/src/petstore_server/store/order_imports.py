@@ -46,24 +46,10 @@ class ImportRule(NamedTuple):
     correct_shipped: bool
     missing: Collection[str]
 
-    @property
-    def accepts_any_new(self) -> bool:
-        """Whether any order without an owner can be created."""
-        return self.reserved_from == 1 and not self.update_only
-
-    def all_placed(self, rows: Sequence[Row]) -> set[int]:
-        """The orders that count as placed, with those of these rows."""
-        return {*self.placed, *(row[2] for row in rows if row[6])}
-
-    def completed(self, orders: Sequence[Order], existing: Mapping[int, Order], rows: Sequence[Row]) -> Sequence[Order]:
-        """The orders, with the `missing` fields as the existing ones have them, which are locked."""
-        placed = self.all_placed(rows) if self.replace_placed else ()
-        return with_stored_fields(orders, existing, self.missing, placed)
-
 
 @dataclass
 class OrderImport:
-    """Imports orders by a rule, one part of a batch after another; without one they are copies of stored ones.
+    """Imports orders by a rule, one part of a batch after another.
 
     `first_assigned` is that of `Orders`, and `by_reference` as for `Orders.import_batch`. `obstacles` are the stored
     orders that stand against others, by the places of these in the whole batch.
@@ -72,7 +58,7 @@ class OrderImport:
     dialect: Dialect
     import_id: str
     actor: Actor
-    rule: ImportRule | None
+    rule: ImportRule
     first_assigned: int
     by_reference: bool
     obstacles: dict[int, Obstacle] = field(default_factory=dict)
@@ -80,21 +66,30 @@ class OrderImport:
 
     def add(self, orders: Sequence[Order], repeated: Collection[int]) -> Work[list[ImportOutcome]]:
         """Import these orders, and return the outcome of each; `repeated` are places among them."""
-        by_reference = self.by_reference
-        yield from self._wait_for_references(orders)
+        rule, by_reference = self.rule, self.by_reference
+        owners = yield from find_owners(orders)
+        # Other imports of these references end first, and requests that use them.
+        references = {
+            _named(order, owners)
+            for order in orders
+            if order.reference is not None and (order.account in owners or order.id == UNASSIGNED)
+        }
+        yield from self.dialect.wait_for_references(sorted(references))
         unassigned, waiting, ambiguous = set[int](), NO_KEYS.busy_references, dict[int, Obstacle]()
         if by_reference:
-            orders, waiting, ambiguous = yield from self._with_known_ids(orders)
+            orders, waiting, ambiguous = yield from self._with_known_ids(orders, owners)
             without_id = {place for place, order in enumerate(orders) if order.id == UNASSIGNED}
             unassigned = without_id.difference(ambiguous)
         rows = yield from _locked_rows(sorted({*map(_ID, orders)} - {UNASSIGNED}))
         own = (yield from self._written_before(rows)) if by_reference else ()
         existing = {row[2]: read_order(*row[:5]) for row in rows}
-        orders = self._completed(orders, existing, rows)
+        placed = {*rule.placed, *(row[2] for row in rows if row[6])}
+        kept = existing, rule.missing, placed if rule.replace_placed else ()
+        orders = with_stored_fields(orders, *kept)
         if unassigned:  # rows may name one new order, by the owner and reference just completed
             orders = yield from self._with_new_ids(orders, sorted(unassigned))
-            orders = self._completed(orders, existing, rows)
-        owners = {row[4]: row[5] for row in rows if row[5] is not None} | (yield from _find_owners(orders))
+            orders = with_stored_fields(orders, *kept)
+        owners |= {row[4]: row[5] for row in rows if row[5] is not None}
         if by_reference:  # the same order may be named by its identifier and by its reference
             named = [place for place, order in enumerate(orders) if order.account is None or order.account in owners]
             repeated = {*repeated, *_again(orders, named, unassigned)}.difference(ambiguous)
@@ -103,30 +98,18 @@ class OrderImport:
             possible = possible_references(existing, orders)
             wanted = {(owners[name], reference) for name, reference in possible if name in owners}
             found = yield from find_references(self.dialect, wanted)
-        if self.rule is None:
-            outcomes, changed = evaluate(orders, existing, evaluate_import, kept_of, repeated=repeated)
-        else:
-            simple = not by_reference and not any(map(_ACCOUNT, orders))
-            assigned = {orders[place].id for place in unassigned}
-            placed = self.rule.all_placed(rows)
-            batch = _Batch(self.rule, owners, References(found), placed, assigned, own, waiting)
-            any_new = simple and self.rule.accepts_any_new
-            outcomes, changed = evaluate(orders, existing, batch, batch.completed, any_new=any_new, repeated=repeated)
-            if batch.obstacles:
-                places = {
-                    order.id: at for at, order in enumerate(orders, self._added) if at - self._added not in repeated
-                }
-                self.obstacles |= {places[order_id]: each for order_id, each in batch.obstacles.items()}
-            self.obstacles |= {self._added + place: each for place, each in ambiguous.items()}
+        assigned = {orders[place].id for place in unassigned}
+        batch = _Batch(rule, owners, References(found), placed, assigned, own, waiting)
+        any_new = not (by_reference or any(map(_ACCOUNT, orders)) or rule.update_only) and rule.reserved_from == 1
+        outcomes, changed = evaluate(orders, existing, batch, batch.completed, any_new=any_new, repeated=repeated)
+        if batch.obstacles:
+            places = {order.id: at for at, order in enumerate(orders) if at not in repeated}
+            ambiguous |= {places[order_id]: each for order_id, each in batch.obstacles.items()}
+        self.obstacles |= {self._added + place: each for place, each in ambiguous.items()}
         self._added += len(orders)
         if changed:
             yield from self._write(rows, existing, changed, owners, outcomes)
         return outcomes
-
-    def _completed(
-        self, orders: Sequence[Order], existing: Mapping[int, Order], rows: Sequence[Row]
-    ) -> Sequence[Order]:
-        return orders if self.rule is None else self.rule.completed(orders, existing, rows)
 
     def _write(
         self,
@@ -148,24 +131,14 @@ class OrderImport:
         rewritten = [changed_row(existing[order.id], order, owners.get(order.account)) for order in replaced]
         yield from self.dialect.write_orders(rewritten, new, self.actor.at, number)
 
-    def _wait_for_references(self, orders: Sequence[Order]) -> Work[None]:
-        """Let other imports of these references end first, and requests that use them."""
-        with_references = [order for order in orders if order.reference is not None]
-        owners = yield from _find_owners(with_references)
-        named = {
-            _named(order, owners) for order in with_references if order.account in owners or order.id == UNASSIGNED
-        }
-        yield from self.dialect.wait_for_references(sorted(named))
-
     def _with_known_ids(
-        self, orders: Sequence[Order]
+        self, orders: Sequence[Order], owners: Mapping[str | None, int]
     ) -> Work[tuple[Sequence[Order], Collection[Named], dict[int, Obstacle]]]:
         """The orders; those that are UNASSIGNED under the identifier of the owner's order with their reference.
 
         Also the references that another transaction uses now, and by place the stored orders because of which others
         stay UNASSIGNED: several have the reference.
         """
-        owners = yield from _find_owners(orders)
         wanted = {place: _named(order, owners) for place, order in enumerate(orders) if order.id == UNASSIGNED}
         found = yield from find_references(self.dialect, {*wanted.values()})
         with_ids, ambiguous = list(orders), dict[int, Obstacle]()
@@ -295,7 +268,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     return rows
 
 
-def _find_owners(orders: Sequence[Order]) -> Work[dict[str | None, int]]:
+def find_owners(orders: Sequence[Order]) -> Work[dict[str | None, int]]:
     """The ids of the accounts that these orders name, by name."""
     names = sorted({*map(_ACCOUNT, orders)} - {None})
     if not names:

@@ -1,7 +1,8 @@
 """Orders: their reads, and changes, placements and imports, each in one transaction."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from petstore_server.domain import lists
@@ -15,9 +16,9 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.store.engine import Part, bulk_transaction, transaction
 from petstore_server.store.imports import update_run
 from petstore_server.store.order_changes import change_all
-from petstore_server.store.order_imports import ImportRule, OrderImport
+from petstore_server.store.order_imports import ImportRule, OrderImport, find_owners
 from petstore_server.store.placements import PlacementRequest, place_all
-from petstore_server.store.records import COLUMNS, WITH_IDS, read_order
+from petstore_server.store.records import COLUMNS, WITH_IDS, order_row, read_order
 from petstore_server.store.search import read_page
 from petstore_server.store.statements import OWNER_NAME, Execute, ExecuteRows, Query, Row, Work, marks, one
 
@@ -210,7 +211,6 @@ class Orders(Part):
         assigned: bool = False,
         update_only: bool = False,
         correct_shipped: bool = False,
-        as_stored: bool = False,
         repeated: Collection[int] = (),
         by_reference: bool = False,
         missing: Collection[str] = (),
@@ -222,24 +222,30 @@ class Orders(Part):
         Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
         with `replace_placed`, by an order that names the same account and reference. `assigned`: orders are created
         also under identifiers that the service assigns. `update_only`: none is created. `correct_shipped`: orders that
-        have shipped are replaced too, as far as they can be corrected. `as_stored`: they are copies of stored ones, so
-        none is refused. `repeated` are the places of those that the file has had before, which change nothing.
-        `by_reference`: orders of this import may be UNASSIGNED; they are the owner's with their reference, or new.
-        `missing` are fields that stored orders keep, except the names of those that were placed and are replaced.
-        `file` is the name in the record, and `rejected` returns what is rejected, by the outcomes and the places of
-        orders that another one stands against. Raises DamagedRecord if a stored one cannot be read.
+        have shipped are replaced too, as far as they can be corrected. `repeated` are the places of those that the file
+        has had before, which change nothing. `by_reference`: orders of this import may be UNASSIGNED; they are
+        the owner's with their reference, or new. `missing` are fields that stored orders keep, except the names of
+        those that were placed and are replaced. `file` is the name in the record, and `rejected` returns what is
+        rejected, by the outcomes and the places of orders that another one stands against. Raises DamagedRecord if a
+        stored one cannot be read.
         """
         reserved_from = 1 if assigned else self.first_assigned
-        allowed = replace_placed, update_only, correct_shipped
-        rule = None if as_stored else ImportRule(placed, reserved_from, *allowed, missing)
-        dialect, first = self._engine.dialect, self.first_assigned
-        imported = OrderImport(dialect, import_id, actor, rule, first, by_reference=by_reference)
+        rule = ImportRule(placed, reserved_from, replace_placed, update_only, correct_shipped, missing)
+        imported = OrderImport(self._engine.dialect, import_id, actor, rule, self.first_assigned, by_reference)
         outcomes: list[ImportOutcome] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
             again = {place - at for place in repeated if 0 <= place - at < AUDITED_TOGETHER}
             outcomes += yield from imported.add(orders[at : at + AUDITED_TOGETHER], again)
         yield from update_run("orders", import_id, actor, file, outcomes, rejected(outcomes, imported.obstacles))
         return outcomes
+
+    @bulk_transaction
+    def copy(self, orders: Iterable[Order], now: float) -> Work[None]:
+        """Add copies of another store's orders, which this one lacks, at `now` (Unix seconds): none is refused."""
+        copied = sorted(orders, key=attrgetter("id"))
+        owners = yield from find_owners(copied)
+        rows = [order_row(order, owners.get(order.account)) for order in copied]
+        yield from self._engine.dialect.write_orders((), rows, now)
 
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[ChangedOrder | Exception]]:
         return change_all(self._engine.dialect, self.first_assigned, changes)
