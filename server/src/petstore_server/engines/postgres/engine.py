@@ -8,7 +8,6 @@ from typing import Any
 
 from petstore_server import deadlines
 from petstore_server.batching import Batcher
-from petstore_server.deadlines import Timeouts
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres import dialect
 from petstore_server.engines.postgres.connections import Connection
@@ -27,14 +26,13 @@ _DAMAGE = "SELECT damage FROM petstore.store WHERE one = 1"
 class PostgresEngine:
     """Implements `store.engine.Engine`."""
 
-    def __init__(self, url: str, timelines: Timelines | None = None, timeouts: Timeouts | None = None) -> None:
+    def __init__(self, url: str, timelines: Timelines | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.dialect = dialect
         self._timelines = timelines or Timelines()
         self.stats = Stats(old_primaries=lambda: self._timelines.refused)
-        timeouts = timeouts or deadlines.TIMEOUTS
-        self._options = transactions(timeouts)
-        self._pool = Pool(url, self._timelines, timeouts)
+        self._options = transactions(deadlines.TIMEOUTS)
+        self._pool = Pool(url, self._timelines)
         self.damage = self._pool.damage
         self._scans, self._exports = asyncio.Semaphore(LONG_READS), asyncio.Semaphore(LONG_READS)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}

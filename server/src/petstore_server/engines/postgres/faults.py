@@ -56,16 +56,17 @@ def unavailable(error: psycopg.Error) -> ServiceUnavailable:
 def plain_words(error: psycopg.Error) -> str:
     """Return the meaning of an error, in one line."""
     known = (words for kind, words in _PLAIN_WORDS.items() if isinstance(error, kind))
-    named = [_first_line(error)] if isinstance(error, errors.InsufficientPrivilege) else getattr(error, "__notes__", [])
+    named = [first_line(error)] if isinstance(error, errors.InsufficientPrivilege) else getattr(error, "__notes__", [])
     return ": ".join([next(known, reported(error)), *named])
 
 
 def reported(error: psycopg.Error) -> str:
     """Return an error in the words of PostgreSQL, in one line."""
-    return f"PostgreSQL reports: {_first_line(error)}"
+    return f"PostgreSQL reports: {first_line(error)}"
 
 
-def _first_line(error: psycopg.Error) -> str:
+def first_line(error: psycopg.Error) -> str:
+    """Return what libpq or PostgreSQL says first; its other lines are details."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

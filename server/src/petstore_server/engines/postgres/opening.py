@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.connections import Driver, briefly
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.postgres.faults import DAMAGE, OldPrimary, plain_words
+from petstore_server.engines.postgres.faults import DAMAGE, OldPrimary, first_line, plain_words
 from petstore_server.engines.postgres.pool import connect, hosts_of
 from petstore_server.engines.postgres.timelines import SharedMaximum, Timelines
 from petstore_server.engines.schema import StoreSchema
@@ -146,7 +146,7 @@ def _reporting_damage(found: list[str], part: str) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        found.append(f"The {part} is damaged: {str(error).strip().splitlines()[0]}.")
+        found.append(f"The {part} is damaged: {first_line(error)}.")
 
 
 @asynccontextmanager

@@ -32,19 +32,16 @@ LAST_ACCOUNT = """
 new_account = f"(SELECT 1 + id FROM ({LAST_ACCOUNT.format(schema='main')}))"
 probe = "SELECT 1 FROM petstore.clock"
 heartbeat = "UPDATE petstore.store SET heartbeat = heartbeat + 1"
-# Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
+# Statements that engines share are written for PostgreSQL.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
     ("%s", "?"),
     ("%%", "%"),
     ("petstore.", ""),
-    (" FOR UPDATE SKIP LOCKED", ""),
-    (" FOR UPDATE", ""),
-    (" FOR NO KEY UPDATE", ""),
-    (" FOR SHARE", ""),
     ("::json ->>", " ->>"),
     (NOW, "unixepoch('subsec')"),
 )
+_LOCKS = re.compile(r" FOR (UPDATE|NO KEY UPDATE|SHARE)( SKIP LOCKED)?")  # a transaction locks the whole store
 _NEW_ROWS = re.compile(r"unnest\([^)]*\) AS new \(([^)]*)\)")  # of `ExecuteRows`
 _ONLY_VALUE = re.compile(r" = ANY\(ARRAY\[([^\]]+)\]\)")
 _ADVANCE = """
@@ -199,7 +196,7 @@ def rows_of(connection: apsw.Connection | apsw.Cursor, statement: Query | Execut
 def translated(sql: str) -> str:
     """Return PostgreSQL's text of a statement as SQLite accepts it."""
     sql = _NEW_ROWS.sub(lambda new: f"(SELECT {', '.join(f'? AS {name}' for name in new[1].split(', '))}) AS new", sql)
-    sql = _ONLY_VALUE.sub(r" = \1", sql)
+    sql = _LOCKS.sub("", _ONLY_VALUE.sub(r" = \1", sql))
     for theirs, ours in _DIFFERENCES:
         sql = sql.replace(theirs, ours)
     return sql
