@@ -42,9 +42,6 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
     first = True
     for block in line_blocks(text):
         if raws := list(filter(bytes.strip, block.lines)):
-            if first and raws[0].strip() == b"{" and raws[1:] and raws[1].lstrip().startswith(b'"'):
-                problem = "The file has records over several lines; JSON Lines has one record per line."
-                raise UnreadableFile(problem, choose("one_per_line"))
             if first:
                 _require_lines(raws)
                 _require_records(raws[0], schema)
@@ -55,6 +52,9 @@ def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[FilePart]
 
 def _require_lines(raws: Sequence[bytes]) -> None:
     """Raise UnreadableFile if these, the first lines of the file, are those of another format."""
+    if raws[0].strip() == b"{" and raws[1:] and raws[1].lstrip().startswith(b'"'):
+        problem = "The file has records over several lines; JSON Lines has one record per line."
+        raise UnreadableFile(problem, choose("one_per_line"))
     if raws[0].lstrip().startswith(b"["):
         raise UnreadableFile("The file is not JSON Lines: it begins with '['.", choose("format", "json"))
     if not any(raw.lstrip().startswith(b"{") for raw in raws):

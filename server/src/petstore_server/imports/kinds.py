@@ -47,17 +47,18 @@ class RecordKind(Generic[T]):
     flags: Sequence[str] = ()
 
 
-_MISSING_VALUE = Remedy("empty such cells, or {} if they are references", (Choice("keep_markers"),))
+_NO_VALUE = Remedy("empty such cells, or give null in JSON")
+_NO_REFERENCE = Remedy("empty such cells, or {} if they are references", (Choice("keep_markers"),))
 MARKERS = frozenset(["NULL", "Null", "null", "NaN", "nan", "NAN", "\\N", "--", "N/A", "n/a", "#N/A", "None", "none"])
 """What programs write where there is no value."""
 
 
-def _without_markers(cell: Cell) -> Cell:
-    """Reads cells, and refuses markers."""
+def _without_markers(cell: Cell, remedy: Remedy = _NO_VALUE) -> Cell:
+    """Reads cells, and refuses markers with this remedy."""
 
     def read(text: str) -> object:
         if text.strip() in MARKERS:
-            raise UnclearCell("seems to say that there is no value", Remedy("empty such cells, or give null in JSON"))
+            raise UnclearCell("seems to say that there is no value", remedy)
         return cell(text)
 
     return read
@@ -69,13 +70,6 @@ def _flag_cell(text: str) -> bool:
     return is_filled(text)
 
 
-def _reference_cell(text: str) -> str:
-    text = text.strip()
-    if text in MARKERS:
-        raise UnclearCell("seems to say that there is no value", _MISSING_VALUE)
-    return text
-
-
 def _order_cells(options: ReadOptions, statuses: Statuses, timestamps: Timestamps) -> dict[str, Cell]:
     integers = _without_markers(partial(integer_cell, decimal=options.decimal))
     return {
@@ -85,7 +79,7 @@ def _order_cells(options: ReadOptions, statuses: Statuses, timestamps: Timestamp
         "shipDate": _without_markers(timestamps),
         "complete": _without_markers(boolean_cell),
         "status": statuses,
-        "reference": str.strip if options.keep_markers else _reference_cell,
+        "reference": str.strip if options.keep_markers else _without_markers(str.strip, _NO_REFERENCE),
         "account": str.strip,
         **dict.fromkeys(FLAGS, _without_markers(_flag_cell)),
     }

@@ -61,8 +61,7 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     else:
         parts = (json_array if file_format == "json" else json_lines)(text, schema)
     lines: OrderLines | None = None
-    with closing(SeenRows()) as rows:
-        seen = _Seen(rows)
+    with closing(_SeenLines()) as seen:
         for part in parts:
             if lines is None and schema.options.split_lines:  # which the shop of the header may have said
                 lines = OrderLines(options.account)
@@ -76,22 +75,19 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
         yield Batch([], [], list, source.position, ended=lines.ended(0))
 
 
-class _Seen:
-    """The rows that a file had so far, by their keys."""
+class _SeenLines(SeenRows):
+    """The rows that a file had so far, of which several may be on one line."""
 
-    def __init__(self, rows: SeenRows) -> None:
-        self._rows = rows
-        self._count = 0
+    _count = 0
 
     def add(self, keys: Sequence[int], lines: Sequence[int]) -> dict[int, int]:
-        """Note rows; return those whose key an earlier one has, by their place, with the line of the first."""
         numbered = [line << _ROW_BITS | number for number, line in enumerate(lines, self._count)]
         self._count += len(numbered)
-        return {place: first >> _ROW_BITS for place, first in self._rows.add(keys, numbered).items()}
+        return {place: first >> _ROW_BITS for place, first in super().add(keys, numbered).items()}
 
 
 def _checked(
-    rows: list[Row], fields_of: _Fields, schema: Schema[T], position: int, seen: _Seen, lines: OrderLines | None
+    rows: list[Row], fields_of: _Fields, schema: Schema[T], position: int, seen: _SeenLines, lines: OrderLines | None
 ) -> Batch[T]:
     records: list[T] = []
     accepted: list[Row] = []

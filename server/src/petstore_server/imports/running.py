@@ -43,7 +43,6 @@ HISTORY_CHANGED = (
     "is missing."
 )
 _MAX_FILE_NAME = 200  # characters of the file's name that are recorded
-_NO_OBSTACLES: Mapping[int, Obstacle] = {}
 _OF_OBSTACLES = (ImportOutcome.OTHER_OWNER, ImportOutcome.REFERENCE_IN_USE, ImportOutcome.AMBIGUOUS)
 
 
@@ -170,9 +169,7 @@ class FileImport(Generic[T]):
         async def store_part(part: Sequence[int]) -> None:
             rejects: list[Reject] = []
 
-            def rejected(
-                outcomes: Sequence[ImportOutcome], obstacles: Mapping[int, Obstacle] = _NO_OBSTACLES
-            ) -> Rejected:
+            def rejected(outcomes: Sequence[ImportOutcome], obstacles: Mapping[int, Obstacle]) -> Rejected:
                 rejects[:] = waiting
                 if not self._counts.keys() >= {*outcomes}:
                     rejects.extend(
@@ -259,9 +256,7 @@ class FileImport(Generic[T]):
         """
         if self._kind is not ORDERS or not self.schema.missing.isdisjoint(("id", "reference")):
             return ()  # all rows name theirs in the same way, and the reader finds those that are repeated
-        places: Sequence[int] = range(len(records))
-        if self._by_reference:
-            places = [place for place in places if records[place].id != UNASSIGNED]
+        places = [place for place, record in enumerate(records) if record.id != UNASSIGNED]
         again = self._known.add([records[place].id for place in places], [self._rows + part[place] for place in places])
         return {places[at] for at in again}
 

@@ -165,7 +165,8 @@ class Schema(Generic[T]):
         fields = {name: value for name, value in fields.items() if name not in wrong}
         if self.options.account and fields.get("account") is None:
             fields["account"] = self.options.account
-        has_only_reference = self._has_only_reference(fields, wrong)
+        has_no_id = fields.get("id") is None and "id" not in wrong
+        has_only_reference = has_no_id and self.kind.has_references and fields.get("reference") is not None
         if has_only_reference or "id" in wrong:
             fields["id"] = 0
         record = None
@@ -182,34 +183,27 @@ class Schema(Generic[T]):
             record = record._replace(id=UNASSIGNED)
         return None if faults else record
 
-    def _has_only_reference(self, fields: Mapping[str, Any], wrong: Collection[str]) -> bool:
-        """Whether the record is the order of its owner with its reference."""
-        if not self.kind.has_references or "id" in wrong:
-            return False
-        return fields.get("id") is None and fields.get("reference") is not None
-
     def _advised(self, error: InvalidField, given: Collection[str]) -> InvalidField:
         """The error, with advice if the field is not one of this kind of record, or has a text that it should not.
 
         `given` are all fields of the record.
         """
-        if isinstance(text := error.value, str) and _is_quoted(error.field, text):
-            return InvalidField(error.field, "is text in quotes", text, self._without_quotes(error))
-        if error.field == "status" and isinstance(text, str) and not text.strip():
-            remedy = Remedy("{}, or give null", (Choice("map_status", "=STATUS"),))
-            return InvalidField(error.field, error.problem, text, remedy)
-        if error.field == "id" and error.value is None and self._has_reference and "id" in self.missing:
+        field, text = error.field, error.value if isinstance(error.value, str) else None
+        if text is not None and _is_quoted(field, text):
+            return InvalidField(field, "is text in quotes", text, self._without_quotes(error))
+        if field == "id" and error.value is None and self._has_reference and "id" in self.missing:
             remedy = _OF_SHOP_WITHOUT_REFERENCE if self.of_shop else _WITHOUT_REFERENCE
             return InvalidField(self._columns["reference"], "is empty", remedy=remedy)
-        if error.field == "id" and self.kind.has_references:
-            return InvalidField(error.field, error.problem, error.value, self._without_number(error))
-        if error.field == "petId" and isinstance(error.value, str):
+        if field == "id" and self.kind.has_references:
+            error.remedy = self._without_number(error)
+        elif field == "petId" and text is not None:
             column = self._columns.get("petId", "petId")
-            remedy = Remedy("map the column of the article's number, or {}", (Choice("ignore_column", column),))
-            return InvalidField(error.field, error.problem, error.value, remedy)
-        if error.field in self.kind.fields:
-            return error
-        return InvalidField(error.field, error.problem, remedy=self._instead_of(error.field, given))
+            error.remedy = Remedy("map the column of the article's number, or {}", (Choice("ignore_column", column),))
+        elif field == "status" and text is not None and not text.strip():
+            error.remedy = Remedy("{}, or give null", (Choice("map_status", "=STATUS"),))
+        elif field not in self.kind.fields:
+            error.remedy = self._instead_of(field, given)
+        return error
 
     def _instead_of(self, unknown: str, given: Collection[str]) -> Remedy:
         """What to do about a name in a record that is not a field."""

@@ -1,12 +1,13 @@
 """Pets, which the deprecated operation returns."""
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.imports import (
     ImportOutcome,
+    Obstacle,
     Rejected,
     audit_change,
     evaluate,
@@ -44,7 +45,7 @@ class Pets(Part):
         repeated: Collection[int] = (),
         missing: Collection[str] = (),
         file: str = "",
-        rejected: Callable[[Sequence[ImportOutcome]], Rejected] = lambda _: Rejected(),
+        rejected: Callable[[Sequence[ImportOutcome], Mapping[int, Obstacle]], Rejected] = lambda *_: Rejected(),
     ) -> Work[list[ImportOutcome]]:
         """Import the pets, replacing those of the same id (never REJECTED), in one transaction; else as of orders."""
         # Imports wait for one another: another one may bring pets that this one would take for missing.
@@ -55,7 +56,7 @@ class Pets(Part):
         if changed:
             yield ExecuteMany(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
             yield from add_batch(import_id, actor, audit_change("pets", existing, changed, outcomes))
-        yield from update_run("pets", import_id, actor, file, outcomes, rejected(outcomes))
+        yield from update_run("pets", import_id, actor, file, outcomes, rejected(outcomes, {}))
         return outcomes
 
 
