@@ -39,7 +39,7 @@ def measure_reading(file: str, found: "Connection[tuple[int, str]]") -> None:
     before, options, message = peak_resident(), ReadOptions("json"), ""
     with open_source(file) as source:
         try:
-            for batch in islice(read_batches(source, Schema(ORDERS, options), options), 30):
+            for batch in islice(read_batches(source, Schema(ORDERS, options)), 30):
                 batch.rows()
         except UnreadableFile as error:
             message = error.message

@@ -26,7 +26,7 @@ class Read(NamedTuple):
 
 
 def batches(stream: BinaryIO, options: ReadOptions) -> Iterator[Batch[Order]]:
-    return read_batches(Source(stream, "-", None), Schema(ORDERS, options), options)
+    return read_batches(Source(stream, "-", None), Schema(ORDERS, options))
 
 
 def read(content: bytes, options: ReadOptions | str | None = None) -> Read:

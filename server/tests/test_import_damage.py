@@ -73,7 +73,7 @@ def test_a_row_that_was_cut_off_says_so_and_a_whole_file_may_end_without_a_line_
     file = tmp_path / "orders.csv"
     file.write_bytes(content)
     with open_source(str(file)) as source:
-        found = collect(read_batches(source, Schema(ORDERS, NOTES), NOTES))
+        found = collect(read_batches(source, Schema(ORDERS, NOTES)))
     assert [1, 2] == [order.id for order in found.orders]
 
 

@@ -225,7 +225,7 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool, *, pr
         write_json(_result(run, dry_run) | _reasons(run) | {name: value for name, value in more.items() if value})
         return
     if dry_run and run.schema.of_shop:
-        log_to_stderr(f"--shop {run.options.shop} stands for: {' '.join(arguments(run.schema.of_shop))}")
+        log_to_stderr(f"--shop {run.schema.options.shop} stands for: {' '.join(arguments(run.schema.of_shop))}")
     log_to_stderr(*run.rejects.summary(), *run.warnings)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     unchanged = f"Nothing was changed: {listed} ({run.import_id})."

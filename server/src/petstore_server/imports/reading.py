@@ -19,7 +19,6 @@ from petstore_server.imports.files import Source, UnreadableFile
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import T
 from petstore_server.imports.lines import Named, OrderLines
-from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rejects import Fault, Reject, Row, UnreadableRow
 from petstore_server.imports.schema import Schema
 from petstore_server.imports.seen import SeenRows
@@ -49,8 +48,9 @@ class Batch(NamedTuple, Generic[T]):
 _Fields = Callable[[Row, Schema[Any]], tuple[dict[str, Any], list[InvalidField]]]
 
 
-def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Iterator[Batch[T]]:
+def read_batches(source: Source, schema: Schema[T]) -> Iterator[Batch[T]]:
     """The records of the file in batches. Raises UnreadableFile if the file as a whole cannot be read."""
+    options = schema.options
     text = source.text(options.encoding)
     file_format = source.format(options.file_format)
     fields_of: _Fields = csv_fields if file_format == "csv" else json_fields

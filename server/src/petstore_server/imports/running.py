@@ -60,10 +60,8 @@ class FileImport(Generic[T]):
         self.file_changed = False  # while it was read
         self.left = list[str]()  # references of lines that the file has no more, the first ones
         self._kind = kind
-        self.options = options
         self.schema = Schema(kind, options)  # whose options the header of a shop's export completes
         self._source = source
-        self._batches = read_batches(source, self.schema, options)
         self._dry: DryRun[T] | None = None
         self._by_reference = False  # whether a row had only a reference
         self._rows = 0  # that the batches so far have
@@ -95,7 +93,7 @@ class FileImport(Generic[T]):
     @property
     def warnings(self) -> list[str]:
         """What programs of partners may read wrongly, and what may not be an order, in sentences."""
-        encoding = self.options.encoding if self._source.is_utf8 else None
+        encoding = self.schema.options.encoding if self._source.is_utf8 else None
         return list(self._warnings.texts(encoding, self.rejects.phrase, is_dry=self._dry is not None))
 
     async def run(
@@ -112,7 +110,7 @@ class FileImport(Generic[T]):
         Raises AccountNotFound for that of the options, UnreadableFile, nearly always before anything was imported, and
         what the store raises.
         """
-        before, account = await store.access_version(), self.options.account
+        before, account = await store.access_version(), self.schema.options.account
         accounts = await store.accounts.list() if scratch or self._kind is ORDERS else ()
         open_ones = [each for each in accounts if each.closed_at is None]
         self._without_accounts = not open_ones
@@ -125,7 +123,8 @@ class FileImport(Generic[T]):
                 await stack.enter_async_context(self._recorded(store, actor))
             else:
                 self._dry = DryRun(self._kind, store, scratch, accounts)
-            ahead = await stack.enter_async_context(aclosing(read_ahead(self._batches)))
+            batches = read_batches(self._source, self.schema)
+            ahead = await stack.enter_async_context(aclosing(read_ahead(batches)))
             async for batch in groups(ahead, at_once):
                 storing = asyncio.ensure_future(self._store(batch, store, actor()))
                 try:
@@ -261,7 +260,7 @@ class FileImport(Generic[T]):
         return {places[at] for at in again}
 
     async def _import(self, records: list[T], store: Store, run: dict[str, Any]) -> list[ImportOutcome]:
-        dry, options = self._dry, self.options
+        dry, options = self._dry, self.schema.options
         run["missing"] = missing = self.schema.missing
         if dry or "quantity" in missing:  # for warnings of quantities
             records = await completed(self._kind, records, store, missing, replace_placed=options.replace_placed)
