@@ -143,6 +143,7 @@ async def test_a_held_request_is_answered_soon_after_a_change(service: Service) 
 
 
 async def test_a_held_request_ends_at_its_time_with_an_empty_page(service: Service) -> None:
+    started = monotonic()
     client = await follower(service)
     token = (await client.page())["next"]
     began = monotonic()
@@ -154,7 +155,7 @@ async def test_a_held_request_ends_at_its_time_with_an_empty_page(service: Servi
         for sample in metric.samples
         if sample.name == "petstore_request_duration_seconds_sum" and sample.labels["operation"] == "v2.listChanges"
     ]
-    assert 0 < sum(waited) < 1  # the histogram has no waiting time
+    assert 0 < sum(waited) < monotonic() - started - 0.99  # the histogram has no waiting time
 
 
 async def test_a_held_request_is_charged_once_and_shows_the_limits_when_it_is_answered(service: Service) -> None:
