@@ -28,6 +28,7 @@ from petstore_server.runtime.opening import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
 from petstore_server.store.listing import OrderList
 from testing.engines import PostgresEngine
+from testing.subprocesses import PATIENCE
 
 BY = Actor("operator:test", 1_000.0)
 Result = TypeVar("Result")
@@ -93,12 +94,12 @@ class PostgresPlaces:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.connections():
+        ends = time.monotonic() + PATIENCE
+        while (left := self.connections()) and time.monotonic() < ends:
             gc.collect()  # an attempt to connect that was given up holds its socket until then
-        left = self.connections()
         for name in self._names:
             self.engine.drop_database(name)
-        assert [] == left
+        assert [] == left, left
 
     def connections(self) -> list[str]:
         """What connections are left to any of them."""
