@@ -1,6 +1,7 @@
 """Orders without a number of the service's kind: found, or created, by their owner and reference."""
 
 import asyncio
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -63,6 +64,21 @@ async def test_a_dry_run_finds_more_references_than_one_statement_names(
     content = "reference,account\n" + "".join(f"#{number},{'acme' * (number % 2)}\n" for number in range(10))
     await imported(shop, content, options=CSV)
     assert 10 == (await dry_run(shop, content, CSV)).counts["unchanged"]
+
+
+async def test_a_dry_run_takes_an_order_once_that_gets_an_owner_between_two_reads(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop.orders.import_batch([Order(4001, reference="R-1")], "import-1", BY)
+    read = shop.orders.with_references
+
+    async def with_both(wanted: Collection[tuple[str | None, str]]) -> Sequence[Order]:
+        found = await read(wanted)
+        return [*found, *(order._replace(account="acme") for order in found)]
+
+    monkeypatch.setattr(shop.orders, "with_references", with_both)
+    run = await dry_run(shop, "reference\nR-1\n", CSV)
+    assert {"created": 1, "unchanged": 0, "replaced": 0, "rejected": 0} == run.counts
 
 
 async def test_what_a_file_has_no_column_for_stays_also_of_an_order_found_by_its_reference(shop: Store) -> None:

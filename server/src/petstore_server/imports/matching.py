@@ -115,7 +115,8 @@ class DryRun(Generic[T]):
 
     async def _copy_orders(self, records: Iterable[Any], orders: Sequence[Order], actor: Actor) -> None:
         """Copy these orders, unless they were copied before, and the accounts that they and the records name."""
-        found = _without(await self.scratch.orders.find_many(numbers(orders)), orders)
+        read = {order.id: order for order in orders}  # an order that gets an owner between two reads is in both
+        found = _without(await self.scratch.orders.find_many(list(read)), read.values())
         for name in {order.account for order in (*records, *found)} & self._accounts.keys():
             account = self._accounts.pop(name)
             await self.scratch.accounts.create(name, account.plan, account.limits, actor)
