@@ -1,6 +1,7 @@
 """A fake service behind a socket, for clients in other processes."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,14 +11,14 @@ import httpx2
 from petstore_client.testing import FakePetstore
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler, ABC):
     """Has `respond` handle the requests of all methods, and writes nothing about them."""
 
     protocol_version = "HTTP/1.1"
 
+    @abstractmethod
     def respond(self) -> None:
         """Respond to a request."""
-        raise NotImplementedError
 
     def do_GET(self) -> None:
         self.respond()

@@ -1,6 +1,5 @@
 """The fake service of the client next to the real one: the same requests get the same responses."""
 
-import asyncio
 import json
 import random
 import re
@@ -9,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -27,6 +25,7 @@ from petstore_server.engines.sqlite.maintenance import backup, restore
 from testing.checked_clients import checked_async_client, contract
 from testing.contract import resolved
 from testing.deployment import Deployment
+from testing.partner_webhooks import deliver
 from testing.partners import set_orders
 from testing.served_fake import Handler, serving
 from testing.service import UNLIMITED, Service, bearer
@@ -484,12 +483,7 @@ class Receivers:
 
     async def deliver(self) -> list[Any]:
         """What both receivers have got since the last time: the messages, and which have the same identifiers."""
-        deliveries = self.service.backend.deliveries
-        assert deliveries is not None
-        deliveries._looked_at = -inf
-        await deliveries.look(self.service.clock.now)
-        while deliveries.under_way:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.005)
+        await deliver(self.service)
         self.fake.deliver()
         return self.messages()
 

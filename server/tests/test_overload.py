@@ -26,7 +26,7 @@ from petstore_server.server.writer import ResponseWriter
 from testing.deployment import Deployment
 from testing.service import UNLIMITED, Service, bearer, code, running
 from testing.stores import write_locked
-from testing.subprocesses import PATIENCE
+from testing.subprocesses import PATIENCE, until
 
 ORDERS = "/v1/store/orders"
 BEYOND = 20
@@ -49,9 +49,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
 
         with write_locked(deployment.store):
             sent = [cancel(number, greedy) for number in range(many)]
-            async with asyncio.timeout(PATIENCE):
-                while sum(each.done() for each in sent) < BEYOND:  # noqa: ASYNC110 - of many tasks
-                    await asyncio.sleep(0.01)
+            await until(lambda: sum(each.done() for each in sent) >= BEYOND)
             calm = cancel(many, other)
             await asyncio.sleep(0.1)
             refused = [each.result() for each in sent if each.done()]
