@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import VisibleOrders
+from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.keys import Scope
+from petstore_server.operations.audit import ACTIONS
 from petstore_server.store import webhooks as store_module
 from testing.deployment import Deployment
 from testing.partner_webhooks import (
@@ -52,6 +54,21 @@ async def test_a_new_webhook_is_shown_with_its_secret_and_later_without(service:
     assert {"data": [webhook]} == (await client.get(WEBHOOKS)).json()
     assert webhook == (await patch(client, webhook)).json()
     assert secret != (await created(client))["secret"]
+
+
+async def test_every_action_on_webhooks_is_found_by_its_request(service: Service) -> None:
+    client = await partner(service)
+    made = await create(client)
+    one = made.json()
+    responses = {"create": made, "edit": await patch(client, one, state="paused")}
+    responses |= {action: await act(client, one, action) for action in ("ping", "rotate")}
+    responses["delete"] = await client.send("DELETE", f"{WEBHOOKS}/{one['id']}")
+    every = {f"webhook.{action}" for action in responses} | {"webhook.end", "webhook.stop"}
+    assert {action for action in ACTIONS if action.startswith("webhook.")} == every
+    for action, response in responses.items():
+        filters = AuditFilters(request_id=response.headers["x-request-id"])
+        found = [entry.action async for entry in service.backend.store.audit.entries(filters)]
+        assert [f"webhook.{action}"] == found
 
 
 async def test_a_paused_webhook_can_be_created_and_null_stands_for_the_default(service: Service) -> None:

@@ -29,7 +29,12 @@ _ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}  # by whe
 
 # The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
 # Each condition is the index's, word for word.
-_BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND substr(action, 1, 6) = 'order.'"
+_OF_REQUEST = "\"after\"::json ->> 'request_id' = %s"
+_OF_WEBHOOKS = "action IN ('webhook.create', 'webhook.delete', 'webhook.edit', 'webhook.ping', 'webhook.rotate')"
+_BY_REQUEST = f"""
+    ({_OF_REQUEST} AND substr(action, 1, 6) = 'order.'
+    OR {_OF_REQUEST} AND {_OF_WEBHOOKS} AND substr(action, 1, 6) <> 'order.')
+"""  # what requests change
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
 _BY_ACTION = "action = %s AND substr(action, 1, 6) <> 'order.'"
 _OF_AN_ORDER = "order."  # how such actions begin
@@ -153,7 +158,7 @@ def _conditions(
         (f"(at, id) {'<' if newest_first else '>'} ({_TIME_OF_ENTRY}, %s)", last and (last.id, last.at, last.id)),
     ]
     equalities = [  # those that an index answers best first
-        (_BY_REQUEST, filters.request_id),
+        (_BY_REQUEST, None if filters.request_id is None else (filters.request_id,) * 2),
         (f"subject IN {marks(filters.subjects)}", filters.subjects or None),
         (_BY_ACTOR, None if by_key else filters.actor),
         (_BY_ACTION, None if of_order else filters.action),
