@@ -95,14 +95,14 @@ def _recent_bars(report: RecentReport) -> Bars:
 
 
 def _history_bars(history: RequestHistory, now: float, days: int) -> Bars:
-    """Each request once: what failed is not among what was admitted."""
+    """Each request once: what failed is not among what was admitted; requests fail without being admitted, too."""
     (rows, keyless), responses = history
     hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)
     bars: Bars = []
     for hour in hours:
         counts, failed = rows.get(hour, UsageCounts()), responses[hour].failed if hour in responses else 0
         without_key = sum(keyless.get(hour, ()))
-        bars.append((minutes(hour), (max(0, counts.admitted - failed), counts.refused, without_key, failed)))
+        bars.append((minutes(hour), (max(0, counts.admitted - counts.failed), counts.refused, without_key, failed)))
     return bars
 
 
