@@ -169,6 +169,18 @@ def test_a_word_that_must_not_be_shown_is_refused_and_neither_repeated_nor_store
     assert LEAKED[9:20].encode() not in b"".join(file.read_bytes() for file in acme.store.parent.iterdir())
 
 
+def test_what_is_decoded_to_hide_a_key_cannot_control_a_terminal_or_forge_a_line(cli: CommandLine) -> None:
+    word = "%1b[2J%0apetstore: all is well; %22 pso_live_Ab3"
+    text = r"""'\x1b[2J\npetstore: all is well; " pso_live_[hidden]'"""
+    cli("accounts", "show", word).fails(5, f"petstore: There is no account {text}. `petstore accounts list`")
+    message = cli("accounts", "show", word, "--json").error()["message"]
+    assert message.startswith("There is no account '\x1b[2J\npetstore: all is well; \" pso_live_[hidden]'.")
+    done = cli("orders", "import", "-", stdin=f"id,status\n1,{word}\n".replace('"', ""))
+    assert text in done.err
+    assert not CONTROLS & set(done.err)
+    assert not [line for line in done.err.splitlines() if line.startswith("petstore:")]
+
+
 def test_a_file_name_that_is_not_utf_8_can_be_used(cli: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / f"{NOT_UTF_8}.jsonl"
     file.write_text('{"id":1}\n')

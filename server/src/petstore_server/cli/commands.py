@@ -66,7 +66,7 @@ def confirm(question: str, otherwise: str = "Nothing was changed.") -> None:
     """Ask on the terminal; unless the answer is yes, end the command with the message `otherwise`."""
     if not sys.stdin.isatty():
         raise click.UsageError("This needs a confirmation: add --yes, because stdin is not a terminal.")
-    if not click.confirm(question, err=True):
+    if not click.confirm(printable(question), err=True):
         raise click.ClickException(otherwise)
 
 

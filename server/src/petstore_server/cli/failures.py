@@ -1,7 +1,6 @@
 """How a command ends: errors and signals as one line on stderr, or one JSON object, and an exit code."""
 
 import errno
-import json
 import os
 import signal
 import threading
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from petstore_server.cli.output import log_to_stderr
+from petstore_server.cli.output import log_json, log_to_stderr
 from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
 
@@ -91,7 +90,7 @@ def report_error(error: Exception, as_json: bool) -> int:
 
             traceback.print_exception(error)
     if as_json:
-        log_to_stderr(json.dumps({"code": failure.code, "message": failure.message, **_wrong_option(error)}))
+        log_json({"code": failure.code, "message": failure.message, **_wrong_option(error)})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         log_to_stderr(*error.format_message().splitlines())
     elif isinstance(error, click.UsageError) and error.ctx is not None:

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -63,9 +63,18 @@ def write_json(value: Any) -> None:
 
 def log_to_stderr(*lines: str) -> None:
     """Write lines, which are not data, to stderr. A stderr that nothing reads any more is ignored."""
-    text = "".join(f"{printable(line)}\n" for line in lines)
+    # Where a key is hidden, the line is percent-decoded, and may then have other characters to escape.
+    _write_to_stderr("".join(f"{printable(hide_keys(printable(line)))}\n" for line in lines))
+
+
+def log_json(fields: Mapping[str, str]) -> None:
+    """Write texts to stderr, as `log_to_stderr` does, in one JSON object."""
+    _write_to_stderr(json.dumps({name: hide_keys(printable(text)) for name, text in fields.items()}) + "\n")
+
+
+def _write_to_stderr(text: str) -> None:
     with suppress(OSError):
-        sys.stderr.write(_encodable(hide_keys(text), sys.stderr))
+        sys.stderr.write(_encodable(text, sys.stderr))
         sys.stderr.flush()
 
 
