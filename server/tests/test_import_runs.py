@@ -362,3 +362,10 @@ async def test_a_thread_whose_caller_has_given_up_ends_without_an_error() -> Non
     input_comes.set()
     await asyncio.to_thread(thread.join, PATIENCE)  # an error in it would fail this test
     assert not thread.is_alive()
+
+
+async def test_any_name_of_a_file_can_be_recorded_also_after_a_key_in_it_was_hidden(store: Store) -> None:
+    source, rejects = Source(io.BytesIO(b'{"id":1}'), "-", None), Rejects()
+    run = FileImport(ORDERS, source, ReadOptions(), rejects, "a%00 pso_live_Ab3.csv")
+    await ended(run.run(store, lambda: BY))
+    assert r"a\x00 pso_live_[hidden]" == (await store.imports.find(run.import_id)).file

@@ -53,7 +53,8 @@ class FileImport(Generic[T]):
         self, kind: RecordKind[T], source: Source, options: ReadOptions, rejects: Rejects, file: str = ""
     ) -> None:
         self.import_id = f"import-{secrets.token_hex(6)}"  # under which the store records it
-        self.file = hide_keys(file.encode("utf-8", "backslashreplace").decode())[-_MAX_FILE_NAME:]
+        file = hide_keys(file.encode("utf-8", "backslashreplace").decode())
+        self.file = file.replace("\0", r"\x00")[-_MAX_FILE_NAME:]  # which PostgreSQL does not take
         self.rejects = rejects
         self.position = 0
         self.history_changed = False  # of the store, while it ran: what was imported may be in it no more
