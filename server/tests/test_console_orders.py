@@ -342,7 +342,9 @@ async def test_an_action_leads_back_and_never_to_another_site(back: str, console
 
 FORMULAS = {
     **{text: f"'{text}" for text in ("=1+1", "+49 30", "-7", "@SUM(A1)", " =1", "＝1+1")},
-    **{text: text for text in ('a=1,"b"', "Zoë", "'quoted")},
+    **{text: text for text in ('a=1,"b"', "Zoë", "'quoted", "a;b")},
+    "a;=1+1": "a;'=1+1",  # where spreadsheets divide cells at semicolons
+    'a; "=1+1;b': "a;' \"=1+1;b",
 }
 """References, and how a spreadsheet gets them: what it would take for a formula begins with an apostrophe."""
 

@@ -18,7 +18,9 @@ WITHOUT_OWNER = "-"  # what operators type in place of an account; no account ha
 _AT_ONCE = 100  # changes that share commits
 _CLAIM_GAP_SECONDS = 0.02  # pause between batches, so that other programs can write
 _ALL = Filters()
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that spreadsheets take for a formula
+# Where a cell begins that spreadsheets take for a formula. In many countries they also divide cells at semicolons, of
+# which the quotes around a reference then do not take care.
+_FORMULA = re.compile(r'(?<![^;])(?=[\s"]*[=+\-@＝＋－＠])')
 _CSV_HEAD = ",".join(ORDER_FIELDS).encode() + b"\n"
 
 
@@ -119,7 +121,7 @@ def _spreadsheet_row(order: Order) -> bytes:
 
 
 def _as_text(text: str | None) -> str | None:
-    return f"'{text}" if text is not None and _FORMULA.match(text) else text
+    return text and _FORMULA.sub("'", text)
 
 
 def _csv_row(order: Order) -> bytes:
