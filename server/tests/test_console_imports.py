@@ -315,6 +315,12 @@ async def test_a_status_with_a_mark_of_its_direction_is_chosen(browser: Browser)
     assert re.search(rf'name="{re.escape(name)}">.*?"shipped" selected', browser.page)
 
 
+async def test_a_status_of_several_lines_is_chosen_by_the_name_that_browsers_make_of_it(browser: Browser) -> None:
+    path = await checked(browser, b'id,status\n1,"sent\nby sea"\n', "orders.csv")
+    choices = {"column-0": "id", "column-1": "status", "status-sent\r\nby sea": "shipped"}
+    assert "Created 1" in await check(browser, path, choices)
+
+
 async def test_the_choices_of_a_session_that_ended_are_shown_again(console: Console, browser: Browser) -> None:
     path = await checked(browser, b"no,amount,state\n1,2,sent\n", "orders.csv")
     chosen = {"column-0": "id", "column-1": "quantity", "column-2": "status", "zone": "UTC", "update_only": "yes"}
