@@ -15,7 +15,7 @@ from petstore_server.imports import files
 from petstore_server.imports import rejects as rejects_module
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.rejects import Fault, Reject, Rejects
+from petstore_server.imports.rejects import Fault, Reject, Rejects, Row
 from testing.cli import CommandLine
 from testing.import_files import read, reason_of
 
@@ -106,6 +106,11 @@ def test_the_record_of_a_long_row_takes_its_beginning_only(monkeypatch: pytest.M
     raw = Reject(1, "x" * 1990 + "pso_live_0aZ" + "b" * 9000, (Fault("too long"),)).recorded(phrased)["raw"]
     assert "x" * 1990 + "pso_live_[" == raw
     assert 2000 == max(searched)  # characters, while the store is locked
+
+
+def test_a_long_row_is_not_quoted_up_to_the_middle_of_a_character() -> None:
+    assert "€" * 21_845 == Row(1, ("€" * 30_000).encode()).reject().raw
+    assert r"a\xe2\x82" == Row(1, b"a\xe2\x82").reject().raw
 
 
 def test_the_reasons_that_are_counted_are_bounded() -> None:

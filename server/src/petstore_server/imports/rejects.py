@@ -1,5 +1,6 @@
 """The rows of a file that are rejected: what is wrong with each, and how many have the same fault."""
 
+import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
@@ -99,7 +100,9 @@ class Row(NamedTuple):
 
     def reject(self, *faults: Fault) -> "Reject":
         """Reject the row; bytes that are not UTF-8 are quoted as \\xNN."""
-        return Reject(self.line, self.raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace"), faults)
+        decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")  # which leaves out half a character
+        text = decoder.decode(self.raw[:SHOWN_BYTES], final=len(self.raw) <= SHOWN_BYTES)
+        return Reject(self.line, text, faults)
 
 
 class Reject(NamedTuple):
