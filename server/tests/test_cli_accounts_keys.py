@@ -69,7 +69,7 @@ def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandL
         assert made["key"][9:] not in done.out + done.err
     assert made["id"] == acme.must("keys", "find", "--json", stdin=made["key"]).json()["id"]
     mistyped = made["key"][:-1] + ("x" if made["key"][-1] != "x" else "y")
-    for stdin, code in ((mistyped, 2), ("", 2), ("\xff" * 5000, 2), (OTHER_KEY, 5)):
+    for stdin, code in ((mistyped, 2), ("", 2), ("\xff" * 5000, 2), (b"\xff", 2), (OTHER_KEY, 5)):
         done = acme("keys", "find", stdin=stdin)
         assert (code, "") == (done.code, done.out)
         assert "pso_live_" not in done.err

@@ -29,7 +29,7 @@ from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import shown_fields
 from petstore_server.store import Store
 
-_MAX_LINE_CHARS = 1000  # characters of stdin that are read
+_MAX_LINE_BYTES = 1000  # of stdin that are read
 _COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", "NOTE")
 ID = click.Argument(["key_id"], metavar="ID", type=KEY_ID)
 _GRACE = "How long the old key remains valid, such as 7d, or 0."
@@ -95,7 +95,7 @@ def find_key() -> None:
     if sys.stdin.isatty():
         secret = click.prompt("API key", hide_input=True, err=True)
     else:
-        secret = sys.stdin.readline(_MAX_LINE_CHARS)
+        secret = sys.stdin.buffer.readline(_MAX_LINE_BYTES).decode(errors="replace")
     _show(with_store(lambda store: use_cases.find_key_by_secret(store, secret.strip())))
 
 
