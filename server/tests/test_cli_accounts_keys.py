@@ -61,6 +61,13 @@ def test_usage_that_is_counted_in_redis_is_not_read_from_the_store(acme: Command
         assert 7 == acme.must("accounts", "show", "acme", "--json").json()["windows"][0]["used"]
 
 
+def test_a_command_that_is_advised_has_the_name_of_the_account_in_quotes(cli: CommandLine) -> None:
+    cli.must("accounts", "create", "Zoo & Co", "--plan", "free")
+    assert "create one with `petstore keys create 'Zoo & Co'`." in cli.must("accounts", "show", "Zoo & Co").out
+    cli.must("accounts", "suspend", "Zoo & Co")
+    assert "until `petstore accounts resume 'Zoo & Co'`." in cli.must("keys", "create", "Zoo & Co").err
+
+
 def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandLine) -> None:
     made = create_key(acme, "--note", "warehouse")
     for stdin in (made["key"], made["key"] + "\n", f"  {made['key']}\r\nmore\n"):

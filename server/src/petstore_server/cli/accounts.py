@@ -223,7 +223,7 @@ def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
         found = map(dict.values, rest["uses"])
         used = [(name, f"{last[:16]}Z", "deprecated" if old else None) for name, old, last in found]
         uses = table(("OPERATION", "LAST USED", "STATE"), used)
-    listed = f"No keys yet; create one with `petstore keys create {account['name']}`."
+    listed = f"No keys yet; create one with `petstore keys create {shlex.quote(account['name'])}`."
     if rest["keys"]:
         columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", "NOTE")
         rows = [(key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"]) for key in rest["keys"]]

@@ -1,5 +1,6 @@
 """`petstore keys`: the API keys of accounts. A key itself is shown once, when it is created."""
 
+import shlex
 import sys
 import time
 from functools import partial
@@ -154,7 +155,7 @@ def _name_webhooks(account: str) -> None:
 
     if number := with_store(count):
         goes = "which goes on" if number == 1 else "which go on"
-        comment(f"{account} has {plural(number, 'webhook')}, {goes}: petstore webhooks list {account}")
+        comment(f"{account} has {plural(number, 'webhook')}, {goes}: petstore webhooks list {shlex.quote(account)}")
 
 
 def key_fields(key: ApiKey, now: float) -> dict[str, Any]:

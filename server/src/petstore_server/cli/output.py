@@ -8,6 +8,7 @@ keys, which may have been typed in place of an id.
 import io
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -112,7 +113,8 @@ def show_secret(value: Any, secret: str, otherwise: str) -> None:
 
 def warn_of_suspension(account: str, effect: str) -> None:
     """Report on stderr that the account is suspended, and the effect of that."""
-    log_to_stderr(f"The account {account} is suspended: {effect} until `petstore accounts resume {account}`.")
+    resume = f"petstore accounts resume {shlex.quote(account)}"
+    log_to_stderr(f"The account {account} is suspended: {effect} until `{resume}`.")
 
 
 def printable(value: object) -> str:
