@@ -105,6 +105,16 @@ async def form(browser: Browser, content: bytes, name: str) -> bytes:
     return (token + file).encode() + content
 
 
+async def test_a_file_whose_name_has_half_of_a_surrogate_pair_in_the_encoding_of_the_form_is_checked(
+    browser: Browser,
+) -> None:
+    headers = {"content-type": f"{FORM['content-type']}; charset=utf-7"}
+    content = await form(browser, b"id\n1", "a+2AA-.csv") + END
+    response = await browser.http.post("/console/imports/new", content=content, headers=headers)
+    assert "a?.csv" in await finished(browser, response.headers["location"].removeprefix("/console"))
+    assert "Created 1" in browser.text
+
+
 async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_folder: Path, console: Console) -> None:
     await console.store.orders.import_batch([Order(1, 7), Order(2, 1), Order(3, status=Status.SHIPPED)], "import-1", BY)
     browser = await console.browser.sign_in()

@@ -193,6 +193,7 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
     if not isinstance(file, UploadFile) or not file.filename:
         raise UnreadableFile("Choose a file.")
     name = file.filename.replace("\\", "/").rpartition("/")[2].replace("\0", "")[-_MAX_FILE_NAME:]
+    name = name.encode(errors="replace").decode()  # half of a surrogate pair, which some encodings have
     if not file.size:
         raise UnreadableFile(f"{name} is empty.")
     if file.size > MAX_FILE:
