@@ -140,11 +140,11 @@ async def test_every_key_expires_soon_after_nothing_in_it_counts_and_an_accounts
         one.local.saved(one.local.take_unsaved())
         one.local.replace_bans([])
         await admit(charge=False)  # the ban was lifted
-        expire(key_a=605)
+        expire(key_a=6)
         clock.now -= 100
         await admit(charge=False)
         await one.admit_address("2001:db8::/64", charge=False)
-        expire(key_a=605)
+        expire(key_a=6)
         assert None is one.fault
 
 

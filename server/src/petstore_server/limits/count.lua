@@ -51,7 +51,7 @@ local function latest_ban(key, record, began, until_, level)
   if fresh and record[3] > began then return record[3], record[4], record[5] end
   if fresh and level == 0 then  -- lifted: a process that has not read that yet must not go on banning
     record[3] = 0
-    hold(key, record, now + rules.strike_window)
+    hold(key, record, math.max(now, record[2]))
   end
   return began, until_, level
 end
@@ -106,8 +106,9 @@ local function admit(account, key, per_minute, per_day, began, until_, level, ch
   local windows, record = held[account] or {0, 0, 0, 0}, held[key]
   local minute, minute_used = roll_window(windows[1], windows[2], rules.minute)
   local day, day_used = roll_window(windows[3], windows[4], rules.day)
+  local ends = math.max(minute + rules.minute, day + rules.day)
   if now < windows[1] or now < windows[3] then  -- the clock was set back: the windows stay where they were moved to
-    hold(account, {minute, minute_used, day, day_used}, day + rules.day)
+    hold(account, {minute, minute_used, day, day_used}, ends)
   end
   began, until_, level = latest_ban(key, record, began, until_, level)
   if began - rules.tolerance <= now and now < until_ then  -- without a ban, and of a lifted one, `until_` is 0
@@ -115,7 +116,7 @@ local function admit(account, key, per_minute, per_day, began, until_, level, ch
   end
   if charge == 0 then return {1, minute, minute_used, day, day_used} end
   if minute_used < per_minute and day_used < per_day then
-    hold(account, {minute, minute_used + 1, day, day_used + 1}, day + rules.day)
+    hold(account, {minute, minute_used + 1, day, day_used + 1}, ends)
     return {1, minute, minute_used + 1, day, day_used + 1}
   end
   local retry_at = 0
