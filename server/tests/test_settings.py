@@ -99,6 +99,7 @@ def test_every_setting_that_may_hold_a_secret_may_be_in_a_file_and_no_other(tmp_
         ("", r"names \S+/url, which is empty\.$"),
         ("\n", r"names \S+/url, which is empty\.$"),
         ("s3cr3t" * 4000, r"names \S+/url, which has more than 16 KiB\.$"),
+        ("s" + "\u00e9" * 8192, r"names \S+/url, which has more than 16 KiB\.$"),  # fewer characters
         ("s3cr3t\udcff", r"names \S+/url, which is not text in UTF-8\.$"),
         ("sqlite:///s3cr3t\0", r"names \S+/url, which holds the character U\+0000; write it in UTF-8\.$"),
         ("mysql://me:s3cr3t@x", r"must be sqlite:///FILE, .*; it is the text of \S+/url\.$"),
@@ -147,6 +148,21 @@ def test_an_error_names_the_file_of_a_secret_and_never_its_content(
 def test_a_redis_url_that_is_not_one_database_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match=r"^PETSTORE_REDIS_URL must be redis://HOST:PORT/0 with one host"):
         read_settings({"PETSTORE_REDIS_URL": url})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PETSTORE_REDIS_URL", "redis://:{}@db.example/0"),
+        ("PETSTORE_REDIS_SENTINEL_PASSWORD", "{}"),
+        ("PETSTORE_WEBHOOK_SECRET", "0123456789abcdef0123456789abcdef{}"),
+        ("PETSTORE_BASE_URL", "https://{}/v1"),
+    ],
+)
+def test_a_setting_that_is_not_text_in_utf8_is_refused_and_no_part_of_a_secret_is_shown(name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name} must be text in UTF-8; it is ") as caught:
+        read_settings({name: text.format("s3cr3t\udcff")})
+    assert not re.search("udcff|position", str(caught.value))
 
 
 SIGN_IN = {"PETSTORE_CONSOLE_USER_HEADER": "X-Forwarded-Email", "PETSTORE_CONSOLE_PROXIES": "10.0.0.5"}

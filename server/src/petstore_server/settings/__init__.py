@@ -231,14 +231,7 @@ def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = 
     }
     environ = overriding(own, given or {})
     _refuse_unknown_names(environ.keys(), in_kubernetes)
-    read = []
-    for setting in SETTINGS:
-        text = read_secret(environ, setting.name) if setting.secret else environ.get(setting.name)
-        try:
-            read.append(setting.read(setting.default if text is None else text))
-        except ValueError as error:
-            raise SettingsError(f"{setting.name} {error}; it is {_shown(setting, environ)}.") from None
-    settings = Settings(*read)
+    settings = Settings(*[_read(setting, environ) for setting in SETTINGS])
     if settings.redis_ca_file is not None and not (settings.redis_url or "").startswith("rediss"):
         raise SettingsError(
             "PETSTORE_REDIS_CA_FILE needs a PETSTORE_REDIS_URL with TLS: rediss:// or rediss+sentinel://."
@@ -254,6 +247,19 @@ def read_settings(environ: Mapping[str, str], given: Mapping[str, str] | None = 
         raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
     _check_sign_in(settings)
     return settings
+
+
+def _read(setting: Setting, environ: Mapping[str, str]) -> Any:
+    """The value of one setting. Raises SettingsError."""
+    text = read_secret(environ, setting.name) if setting.secret else environ.get(setting.name)
+    text = setting.default if text is None else text
+    try:
+        if not text.startswith(values.SQLITE):  # the engine reports the name of a file
+            text.encode()
+        return setting.read(text)
+    except ValueError as error:
+        problem = "must be text in UTF-8" if isinstance(error, UnicodeError) else error
+        raise SettingsError(f"{setting.name} {problem}; it is {_shown(setting, environ)}.") from None
 
 
 def read_secret(environ: Mapping[str, str], name: str) -> str | None:
@@ -279,13 +285,15 @@ def _read_file(setting: str, file: str) -> str:
     """The text of the file that a setting names. Raises SettingsError, which has no part of it."""
     try:
         with Path(file).open("rb") as opened:
-            text = opened.read(_MAX_SECRET + 1).decode()
+            content = opened.read(_MAX_SECRET + 1)
     except OSError as error:
         raise SettingsError(f"{setting} names {file}, which cannot be read: {error.strerror}.") from None
+    if len(content) > _MAX_SECRET:
+        raise SettingsError(f"{setting} names {file}, which has more than {_MAX_SECRET // 1024} KiB.")
+    try:
+        text = content.decode()
     except UnicodeDecodeError:
         raise SettingsError(f"{setting} names {file}, which is not text in UTF-8.") from None
-    if len(text) > _MAX_SECRET:
-        raise SettingsError(f"{setting} names {file}, which has more than {_MAX_SECRET // 1024} KiB.")
     if "\0" in text:  # as in UTF-16, which no variable can hold
         raise SettingsError(f"{setting} names {file}, which holds the character U+0000; write it in UTF-8.")
     return text
