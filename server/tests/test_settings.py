@@ -329,6 +329,7 @@ def test_the_secret_the_networks_and_the_proxy_of_webhooks_are_read() -> None:
         ("http://me:s3cr3t@:3128", "name one host"),
         ("http://a,b:3128", "name one host"),
         ("http://a%20b:3128", "name one host"),
+        ("http://me:s3cr3t\u00e9@proxy.internal", "percent-encode"),
         ("http://proxy.internal:0", "a port"),
         ("https://me:s3cr3t@[::1]:65536", "a port"),
     ],

@@ -144,13 +144,13 @@ async def test_messages_over_tls_go_through_a_tunnel_of_the_proxy(
             await writer.wait_closed()
 
     async with Receiver(tls=tls) as receiver, await asyncio.start_server(tunnel, "127.0.0.1", 0) as proxy:
-        url = f"http://shop:a%40b@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        url = f"http://shop:%C3%A4%40b@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
         attempt = await send(f"https://shop.example:{receiver.port}/hook", proxy=url)
         await ended.wait()
     assert (204, "/hook") == (attempt.status, receiver.received[0].target)
     [request] = asked
     assert request.startswith(f"CONNECT shop.example:{receiver.port} HTTP/1.1\r\n")
-    assert f"proxy-authorization: basic {b64encode(b'shop:a@b').decode()}".lower() in request.lower()
+    assert f"proxy-authorization: basic {b64encode('shop:ä@b'.encode()).decode()}".lower() in request.lower()
 
 
 @pytest.mark.parametrize(

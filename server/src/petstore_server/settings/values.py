@@ -171,6 +171,8 @@ def webhook_secret(value: str) -> str | None:
 def proxy_url(value: str) -> str | None:
     if value and not re.match(r"https?://", value):
         raise ValueError("must be empty, or the http:// or https:// URL of a proxy")
+    if not value.isascii():
+        raise ValueError(_NOT_PARSED)
     return _with_server(_parsed_url(value)) if value else None
 
 

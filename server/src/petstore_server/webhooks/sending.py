@@ -8,7 +8,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from time import perf_counter
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import httpcore2
 
@@ -147,7 +147,8 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 def _proxy(url: str, trust: ssl.SSLContext) -> httpcore2.Proxy:
     parts = urlsplit(url)
-    auth = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    user, password = map(unquote_to_bytes, (parts.username or "", parts.password or ""))
+    auth = None if parts.username is None else (user, password)
     return httpcore2.Proxy(url, auth, ssl_context=trust if parts.scheme == "https" else None)
 
 
