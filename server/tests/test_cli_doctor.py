@@ -140,7 +140,7 @@ def test_doctor_reports_more_connections_than_files_can_be_open(
     assert ("fail", True) == (level, "is 769, but the limit on open files allows 768" in message)
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+@pytest.mark.parametrize("host", ["192.0.2.1", "fe80::1", "no.such.host.invalid"])
 @pytest.mark.parametrize("name", ["PETSTORE_HOST", "PETSTORE_ADMIN_HOST"])
 def test_doctor_reports_an_address_that_is_not_of_this_machine(cli: CommandLine, name: str, host: str) -> None:
     found = cli("doctor", "--json", **NO_PORTS, **{name: host}).json()

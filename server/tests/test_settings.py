@@ -311,6 +311,12 @@ def test_the_documented_range_of_a_setting_is_the_one_that_holds(name: str) -> N
             read_settings({name: str(wrong)})
 
 
+@pytest.mark.parametrize("host", ["*", "", "[::1]", "127.0.0.1:80", "::1:x", "a..b", "a b"])
+def test_what_is_neither_an_address_nor_a_host_name_is_refused(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"^PETSTORE_HOST must be an address or a host name"):
+        read_settings({"PETSTORE_HOST": host})
+
+
 def test_the_secret_the_networks_and_the_proxy_of_webhooks_are_read() -> None:
     for text in ("s" * 32, "é" * 16):
         assert text == read_settings({"PETSTORE_WEBHOOK_SECRET": text}).webhook_secret

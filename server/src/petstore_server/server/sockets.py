@@ -6,6 +6,9 @@ import socket
 BACKLOG = 2048
 """Connections that the kernel keeps until they are accepted."""
 
+# The second one is for a link-local address without its interface, the third for IPv6 where the system has none.
+_FOREIGN = {errno.EADDRNOTAVAIL, errno.EINVAL, errno.EAFNOSUPPORT}
+
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens on the address. Raises OSError.
@@ -26,4 +29,4 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 def is_foreign_address(error: OSError) -> bool:
     """Whether what `listening_socket` raised means that the address is not of this machine, whatever the port."""
-    return isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+    return isinstance(error, socket.gaierror) or error.errno in _FOREIGN

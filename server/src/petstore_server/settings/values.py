@@ -57,7 +57,7 @@ _REDIS = re.compile(
 _REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
 
-_NOT_OF_HOST = re.compile(r"[][\s/?#@\\]")
+_NOT_OF_HOST = re.compile(r"[][\s/?#@\\*]")  # the C library would take * for the loopback interface
 
 
 def host(value: str) -> str:
