@@ -136,10 +136,12 @@ async def test_access_is_audited_without_secrets(console: Console, browser: Brow
     assert browser.http.cookies["petstore_session_8081"] not in repr(entries)
 
 
-@pytest.mark.settings(PETSTORE_CONSOLE_HOSTS="ops.example.com", PETSTORE_ADMIN_HOST="admin.test")
+@pytest.mark.settings(
+    PETSTORE_CONSOLE_HOSTS="ops.example.com,2001:0DB8::0:2", PETSTORE_ADMIN_HOST="2001:db8:0:0:0:0:0:1"
+)
 async def test_only_known_host_names_are_served(console: Console) -> None:
     own = ("127.0.0.1:8081", "localhost", "LOCALHOST:1", "[::1]:8081", "127.9.9.9", "[::ffff:127.0.0.1]:8081")
-    known = (*own, "ops.example.com", "admin.test:1")
+    known = (*own, "ops.example.com", "[2001:db8::1]:8081", "[2001:db8::2]")
     others = ("evil.example:8081", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "[::1")
     paths = ("/console", "/console/", "/console/static/console.css", "/console/sign-in")
     expected = {(host, "/console/"): 401 for host in known} | {(host, path): 421 for host in others for path in paths}

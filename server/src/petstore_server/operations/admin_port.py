@@ -7,7 +7,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.roles import Role
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.settings import Settings
-from petstore_server.settings.values import parse_address
+from petstore_server.settings.values import Address, parse_address
 from petstore_server.store import Store
 
 CONSOLE_PATH = "/console"  # where the console is on the admin port, and the path of its cookies
@@ -49,9 +49,13 @@ def is_probe_host(host: str, settings: Settings) -> bool:
 def is_allowed_host(host: str, settings: Settings) -> bool:
     """Whether a Host header names this machine, the admin host, or one of PETSTORE_CONSOLE_HOSTS."""
     name = host_name(host)
-    return name is not None and (
-        is_loopback(name) or name == settings.admin_host.lower() or name in settings.console_hosts
-    )
+    own = (settings.admin_host.lower(), *settings.console_hosts)
+    return name is not None and (is_loopback(name) or _plain(name) in map(_plain, own))
+
+
+def _plain(name: str) -> Address | str:
+    """A host name, or the address that it is: a browser sends IPv6 ones in their shortest form."""
+    return parse_address(name) or name
 
 
 def is_console_proxy(peer: str, settings: Settings) -> bool:
