@@ -175,7 +175,7 @@ async def _add_orders(store: Store, operator: Actor, partner: Actor) -> None:
     now = datetime.fromtimestamp(int(operator.at), UTC)
     orders = [_order(number, now) for number in range(1, _ORDERS + 1)]
     wrong = [order._replace(quantity=70) if order.id == 7 else order for order in orders]
-    await store.orders.import_batch(wrong, "import-demo", operator, file="orders.csv")
+    await store.orders.import_batch(wrong, "import-demo", operator, file="orders.csv", assigned=True)
     await store.orders.import_batch([orders[6]], "import-demo-corrected", operator, file="corrected.csv")
     for kind, name in (("pets", "import-demo-pets"), ("orders", "import-demo"), ("orders", "import-demo-corrected")):
         await store.imports.set_state(kind, name, operator, "", state="finished")
