@@ -268,6 +268,7 @@ def test_another_protocol_and_a_missing_extra_are_errors_that_say_what_to_do(mon
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"):
         backend.tracing({**endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, read_settings({}))
+    assert backend.wants_tracing({**endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": ""})  # as if it were not set
 
     def find(name: str, *more: Sequence[str]) -> Any:
         if name.startswith("opentelemetry"):

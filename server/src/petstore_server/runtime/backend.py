@@ -289,7 +289,7 @@ def wants_tracing(environ: Mapping[str, str]) -> bool:
     if endpoint is None or disabled:
         return False
     for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
-        if environ.get(name, _OTLP_PROTOCOL) != _OTLP_PROTOCOL:
+        if environ.get(name) not in (None, "", _OTLP_PROTOCOL):
             raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
     for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
         headers = (header.strip() for header in environ.get(name, "").split(","))
