@@ -110,6 +110,7 @@ def test_doctor_reports_traces_that_could_not_be_sent(cli: CommandLine, monkeypa
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.internal:4318"}
     assert "traces" not in results(cli, **wanted)
     assert "fail" == results(cli, **wanted, OTEL_EXPORTER_OTLP_PROTOCOL="grpc")["traces"][0]
+    assert "fail" == results(cli, **wanted, OTEL_BSP_MAX_QUEUE_SIZE="1")["traces"][0]
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     level, message = results(cli, **wanted)["traces"]
     assert "fail" == level

@@ -16,7 +16,7 @@ from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import Action, CheckResult
 from petstore_server.runtime import opening
-from petstore_server.runtime.backend import allowed_connections, require_servable, wants_tracing
+from petstore_server.runtime.backend import allowed_connections, require_servable, tracing
 from petstore_server.runtime.opening import is_served, is_sqlite, named_store, read_counters, store_file
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.settings.values import describe_url
@@ -54,7 +54,7 @@ async def examine(settings: Settings, clock: Callable[[], float]) -> list[CheckR
     redis = await _redis(settings, seen)
     return [
         *_settings(settings),
-        *_environment(os.environ, settings),
+        *await _environment(os.environ, settings),
         *redis,
         *_machine(settings, seen),
         *store,
@@ -89,7 +89,7 @@ def _settings(settings: Settings) -> list[CheckResult]:
     return [valid, *machine.check_deployment(settings)]
 
 
-def _environment(environ: Mapping[str, str], settings: Settings) -> list[CheckResult]:
+async def _environment(environ: Mapping[str, str], settings: Settings) -> list[CheckResult]:
     """The checks of the process's environment: files with secrets, variables of OpenTelemetry, open files."""
     results = [*machine.check_secrets(environ)]
     try:
@@ -97,7 +97,8 @@ def _environment(environ: Mapping[str, str], settings: Settings) -> list[CheckRe
     except SettingsError as error:
         results.append(CheckResult("connections", "fail", str(error), "Do that; until then no server starts."))
     try:
-        wants_tracing(environ)
+        if traces := tracing(environ, settings):
+            await traces.close()
     except SettingsError as error:
         remedy = "Do that, or set OTEL_TRACES_EXPORTER=none; until then no server starts."
         results.append(CheckResult("traces", "fail", str(error), remedy))
