@@ -50,7 +50,7 @@ def main() -> NoReturn:
 def read_parameters() -> dict[str, str]:
     """The parameters of the store's URL, as libpq reads it: no error may show a part of it."""
     try:
-        lines = Path(SETTINGS).read_text("utf-8").splitlines()
+        lines = Path(SETTINGS).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         sys.exit(f"petstore-postgresql: Cannot read {SETTINGS}; run this as root, or with sudo.")
     # systemd, which reads this file for the service, does not see blanks around names and values either.

@@ -312,9 +312,13 @@ class PostgresTools:
         self._backup = installed_as("postgresql-backup", {**called, "/var/backups/petstore": self.backups})
 
     def use(self, url: str) -> None:
-        """Let the settings name this URL; an earlier line, and blanks, are what an editor left there."""
-        lines = ("PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db", f" PETSTORE_DATABASE_URL = {url} \t")
-        (self._folder / "petstore.env").write_text("".join(f"{line}\n" for line in lines))
+        """Let the settings name this URL; other lines, their encoding, and blanks are what an editor left there."""
+        lines = (
+            "# Café",
+            "PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db",
+            f" PETSTORE_DATABASE_URL = {url} \t",
+        )
+        (self._folder / "petstore.env").write_text("".join(f"{line}\n" for line in lines), "latin-1")
 
     def use_file(self, file: Path) -> None:
         """Let the settings name a file with the URL."""
