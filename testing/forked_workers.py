@@ -48,11 +48,11 @@ def forked_workers() -> AbstractContextManager[Any]:
 async def _fork(supervised: Worker, *handles: int) -> _Forked:
     pid = os.fork()
     if pid == 0:
-        _work(handles, supervised._environ)
+        _work(handles)
     return _Forked(pid)
 
 
-def _work(handles: tuple[int, ...], environ: dict[str, str]) -> NoReturn:
+def _work(handles: tuple[int, ...]) -> NoReturn:
     """Make this copy of the supervisor as a worker is when it starts, and have it serve."""
     status = 1
     try:
@@ -67,8 +67,6 @@ def _work(handles: tuple[int, ...], environ: dict[str, str]) -> NoReturn:
             if descriptor not in kept:
                 with suppress(OSError):  # that of the listing itself
                     os.close(descriptor)
-        os.environ.clear()
-        os.environ.update(environ)
         worker([str(handle) for handle in handles])
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 0

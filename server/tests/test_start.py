@@ -92,8 +92,10 @@ _SHOW_MODULES = """
 import os, signal, sys
 from petstore_server.cli.main import main
 from petstore_server.runtime import servers
+from petstore_server.settings import read_settings
 
 async def run_console(console):
+    read_settings(os.environ)  # as an import of the console does
     print(*sys.modules, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -109,6 +111,7 @@ def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_reques
         **os.environ,
         "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}",
         "PETSTORE_DRAIN_DELAY_SECONDS": "0",
+        "PETSTORE_PORT": "",  # which the option replaces
     }
     done = subprocess.run([sys.executable, "-c", _SHOW_MODULES], env=env, capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())

@@ -249,7 +249,7 @@ async def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pause
     monkeypatch.setattr(asyncio, "sleep", pause := AsyncMock())
     monkeypatch.setattr(supervisor, "monotonic", lambda: now)
     with pytest.raises(asyncio.CancelledError):
-        await supervisor.Workers([], {})._keep(dying)
+        await supervisor.Workers([])._keep(dying)
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     pauses = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 0.1, 0.2]
     assert pauses == [line["retry_in_seconds"] for line in logged if line["event"] == "worker ended"]
@@ -272,7 +272,7 @@ def test_workers_together_are_as_ready_as_the_least_ready(
     reported: list[Readiness | None], expected: Readiness
 ) -> None:
     reports = [each and WorkerReport(each, "") for each in reported]
-    together = supervisor.Workers([], {})
+    together = supervisor.Workers([])
     assert expected == together._evaluate(reports)
     together.stop(signal.SIGTERM)
     assert DRAINING == together._evaluate(reports)

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool) -> None:
-    """Serve until a stop signal. `given` are the settings that differ from the environment, which workers need."""
+    """Serve until a stop signal. `given` are the settings that differ from the environment."""
     with ExitStack() as stack:
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
@@ -60,6 +60,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             staging = settings.environment == "staging"
             settings = replace(settings, staging_base_url=own) if staging else replace(settings, base_url=own)
         stack.enter_context(lock_for_serving(settings))
+        os.environ.update(given)  # which workers and imports of the console read
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         if settings.workers == 1:
             runner.run(_serve(settings, public, admin, demo=demo))
@@ -68,7 +69,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             number = settings.workers
             listeners = [public] * number if PUBLIC in handed else spread(public, number)
             try:
-                runner.run(serve_with_workers(settings, given, listeners, admin, ready))
+                runner.run(serve_with_workers(settings, listeners, admin, ready))
             except WorkerFailed as error:  # it has said why
                 click.get_current_context().exit(max(error.code, FAILURE))
         _log.info("stopped")

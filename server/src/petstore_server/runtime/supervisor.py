@@ -9,7 +9,6 @@ that systemd keeps open is shared: what waits in another one would be lost when 
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import sys
@@ -28,7 +27,7 @@ from petstore_server.runtime.background import BackgroundTask, run_tasks
 from petstore_server.runtime.opening import named_store, webhook_service
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import WorkerReport
-from petstore_server.settings import Settings, overriding
+from petstore_server.settings import Settings
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import aggregate, build_info
 
@@ -55,10 +54,9 @@ class WorkerFailed(Exception):
 class Worker:
     """One of the server processes, as its supervisor sees it."""
 
-    def __init__(self, number: int, listener: socket.socket, environ: dict[str, str]) -> None:
+    def __init__(self, number: int, listener: socket.socket) -> None:
         self.number = number
         self._listener = listener
-        self._environ = environ
         self._process: asyncio.subprocess.Process | None = None
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._question: asyncio.Task[WorkerReport | None] | None = None
@@ -115,7 +113,6 @@ class Worker:
         # In a separate session, so that Ctrl-C reaches only the supervisor, which then signals each worker once.
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _PROGRAM, *map(str, handles)),
-            env=self._environ,
             pass_fds=handles,
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,
@@ -139,8 +136,8 @@ class Worker:
 class Workers:
     """All workers together."""
 
-    def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
-        self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
+    def __init__(self, listeners: Sequence[socket.socket]) -> None:
+        self._workers = [Worker(number, listener) for number, listener in enumerate(listeners, 1)]
         self._draining = False
         self._restarts = 0
         self._silent: str | None = None  # the reason that was logged
@@ -225,17 +222,16 @@ class Workers:
 
 async def serve_with_workers(
     settings: Settings,
-    given: dict[str, str],
     listeners: Sequence[socket.socket],
     admin: socket.socket,
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until a stop signal, then drain all workers, each with one of the `listeners`.
 
-    `given` are settings in addition to the environment's. Raises WorkerFailed if a worker cannot start, StoreUnusable.
+    Raises WorkerFailed if a worker cannot start, StoreUnusable.
     """
     stop = stop_signals(settings.drain_delay_seconds)
-    workers = Workers(listeners, overriding(os.environ, given))
+    workers = Workers(listeners)
     tasks = [asyncio.ensure_future(workers.start())]
     opened = contextlib.AsyncExitStack()
     server: AdminServer | None = None
