@@ -22,7 +22,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, PageQuery, Sort
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.placements import Placement
-from petstore_server.engines.sqlite import checkpoints, connections
+from petstore_server.engines.sqlite import checkpoints, connections, maintenance
 from petstore_server.engines.sqlite.checkpoints import Checkpoints
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
@@ -86,6 +86,29 @@ async def test_a_restore_on_a_full_disk_leaves_no_incomplete_copy_of_the_store(t
         await store.orders.import_batch([Order(number, number) for number in range(20_000)], "import:1", BY)
     assert path.stat().st_size > 1_000_000
     with full_disk(backups / "copy.db"), pytest.raises(StoreUnusable):
+        restore(path, backups / "copy.db", BY)
+    assert {"store.db", "backups"} == {file.name for file in path.parent.iterdir()}
+    assert [] == check(path)
+
+
+async def test_a_restore_that_fills_the_disk_while_it_writes_leaves_no_copy_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(file: Path, *flags: int) -> apsw.Connection:
+        connection = connections.connect_writer(file, *flags)
+        if file == path:
+            connection.execute("PRAGMA max_page_count = 1")  # it cannot grow
+        return connection
+
+    path, backups = tmp_path / "store.db", tmp_path / "backups"
+    backups.mkdir()
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(number, number) for number in range(2_000)], "import:1", BY)
+        backup(path, backups / "copy.db")
+    path.unlink()
+    async with opened(path):
+        monkeypatch.setattr(maintenance, "connect_writer", connect)
+    with pytest.raises(StoreUnusable, match=r"the disk is full\. Free some space"):
         restore(path, backups / "copy.db", BY)
     assert {"store.db", "backups"} == {file.name for file in path.parent.iterdir()}
     assert [] == check(path)

@@ -246,8 +246,13 @@ def _write_over(copy: Path, path: Path, kept: Path | None, made: set[Path], *, d
                 if version:
                     source.execute("ATTACH ? AS previous", (str(kept),))
                     source.execute(_CARRY_OVER)
-            while not steps.done:
-                steps.step(-1)
+            try:
+                while not steps.done:
+                    steps.step(-1)
+            except apsw.FullError:  # the content is as it was, and on a full disk a copy of it takes what space is left
+                if kept is not None and not damaged:
+                    kept.unlink()
+                raise
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
         opening.use_log(destination, path)
 
