@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -155,6 +156,22 @@ def test_a_closed_pipe_a_full_disk_and_a_process_without_stderr_lose_lines_and_c
                 lines.write("lost\n")
             lines.drain()
             assert 3 == lines.lost
+
+
+def test_a_line_that_a_full_disk_has_cut_off_spoils_no_line_after_it(tmp_path: Path) -> None:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (tmp_path / "log").open("wb") as file:
+        lines = LineWriter(file.fileno())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, unlimited[1]))
+        try:
+            for text in ("first\n", "second\n", "third\n"):
+                lines.write(text)
+                lines.drain(PATIENCE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        lines.write("fourth\n")
+        lines.drain(PATIENCE)
+    assert (2, "first\nseco\nfourth\n") == (lines.lost, (tmp_path / "log").read_text())
 
 
 def test_a_reader_that_has_stopped_delays_neither_a_line_nor_the_end_and_gets_the_lines_that_fit_later() -> None:

@@ -37,6 +37,7 @@ class LineWriter:
         self._descriptor = descriptor
         self._capacity = capacity
         self._queue: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self._torn = False  # whether only the beginning of the last line could be written, as on a full disk
         self.lost = 0
         threading.Thread(target=self._work, name="petstore-log", daemon=True).start()
 
@@ -66,15 +67,16 @@ class LineWriter:
                     item.set()
 
     def _write(self, lines: list[str]) -> None:
-        data = memoryview("".join(lines).encode("utf-8", "backslashreplace"))
+        data = memoryview(("\n" * self._torn + "".join(lines)).encode("utf-8", "backslashreplace"))
         try:
             while data:
                 try:
-                    data = data[os.write(self._descriptor, data) :]
+                    written = os.write(self._descriptor, data)
+                    self._torn, data = data[written - 1] != ord("\n"), data[written:]
                 except BlockingIOError:  # another program made the descriptor non-blocking
                     select.select((), (self._descriptor,), ())
         except OSError:
-            self.lost += bytes(data).count(b"\n")
+            self.lost += bytes(data).lstrip(b"\n").count(b"\n")  # the end of a torn line is not one more
 
 
 _log = logging.getLogger(__name__)
