@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from tempfile import gettempdir
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.domain.placements import Placement
 from petstore_server.domain.transitions import Transition
 from petstore_server.engines.sqlite.maintenance import backup, restore
+from petstore_server.engines.sqlite.serial import SerialEngine
 from petstore_server.imports import files, running
 from petstore_server.imports.files import Source
 from petstore_server.imports.kinds import ORDERS, PETS
@@ -185,6 +187,17 @@ OWNERS = [
         },
     ),
 ]
+
+
+async def test_a_dry_run_without_room_names_the_directory_for_temporary_files() -> None:
+    async def fill() -> None:
+        async with scratch_store() as scratch:
+            cast("SerialEngine", scratch.engine)._writing.execute("PRAGMA max_page_count = 1")  # it cannot grow
+            await scratch.orders.import_batch([Order(number) for number in range(2_000)], "import:1", BY)
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        await fill()
+    assert gettempdir() == caught.value.filename
 
 
 @pytest.mark.parametrize("rows", [1, 3, 1000])

@@ -1,5 +1,6 @@
 """Runs the import commands and prints their results. Only they import this module, because it loads much."""
 
+import errno
 import gc
 import os
 import shlex
@@ -18,6 +19,7 @@ import click
 from petstore_server.cli.commands import operator, require_writable, settings_here, with_store, written_file
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.remedies import Choice, with_remedy
 from petstore_server.imports.files import Source, UnreadableFile, open_source
 from petstore_server.imports.json_rows import JQ_ROUNDS
@@ -144,9 +146,15 @@ async def scratch_store(first_assigned: int = 1) -> AsyncIterator[Store]:
     """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
     require_unshared(Path(gettempdir()), TEMPORARY)
     with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
-        async with opened_store(f"sqlite:///{directory}/scratch.db", create=True, migrate=True) as store:
-            store.orders.first_assigned = first_assigned
-            yield store
+        try:
+            async with opened_store(f"sqlite:///{directory}/scratch.db", create=True, migrate=True) as store:
+                store.orders.first_assigned = first_assigned
+                yield store
+        except ServiceUnavailable as error:
+            if not error.reason.endswith(": the disk is full"):
+                raise
+            # Not that of the store itself, which is only read meanwhile.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), gettempdir()) from error
 
 
 @contextmanager
