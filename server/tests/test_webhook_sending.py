@@ -1,6 +1,7 @@
 """Sending a message: names, addresses, certificates, proxies, and what comes back (D24)."""
 
 import asyncio
+import errno
 import ipaddress
 import socket
 from base64 import b64encode
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import httpcore2
 import pytest
@@ -95,6 +96,12 @@ async def test_a_certificate_has_to_be_for_the_name_and_by_a_trusted_authority(
         assert 204 == (await send(url)).status == (await send(url.replace("example:", "example.:"))).status
         attempt = await send(receiver.url)
         assert (None, 2, True) == (attempt.status, len(receiver.received), "127.0.0.1" in attempt.excerpt)
+
+
+async def test_a_fault_of_this_machine_shows_the_owner_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = OSError(errno.EMFILE, "Too many open files", "/opt/petstore/module.py")
+    monkeypatch.setattr(httpcore2, "AnyIOBackend", Mock(side_effect=fault))
+    assert "no response: Too many open files" == (await send("http://127.0.0.1:9/")).excerpt
 
 
 async def test_a_redirect_to_another_server_is_not_followed() -> None:

@@ -158,6 +158,8 @@ def _in_words(error: Exception) -> str:
             return f"no connection ({error})"
         case httpcore2.RemoteProtocolError():
             return f"the connection ended, or the response is not HTTP ({error})"
+        case OSError(strerror=str(text)):  # without a path of this machine, as of a file that a library cannot open
+            return text
     return str(error) or "the connection ended"
 
 
