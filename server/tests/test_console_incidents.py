@@ -3,14 +3,13 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 from unittest.mock import AsyncMock, patch
 
 import pytest
 from prometheus_client.core import CounterMetricFamily
 
 from petstore_server.console import sources
-from petstore_server.console.application import Console as ConsoleRoute
 from petstore_server.console.rendering import minutes
 from petstore_server.console.sources import SLOW, Cached, Reading
 from petstore_server.console.visit import Visit
@@ -21,10 +20,8 @@ from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.usage import Activity, KeylessCounts, ResponseCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health import CheckResult
-from petstore_server.runtime.application import run_console
 from testing.console import START, Browser, Console
 from testing.stores import BY, add_key
-from testing.subprocesses import until
 
 PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]
 SAYS_THAT_IT_IS_MISSING = [SLOW, "Last backup: not known", "than can be counted quickly"]
@@ -250,18 +247,6 @@ async def test_the_chart_of_a_period_has_a_bar_for_each_hour_that_has_begun(
     console.clock.now = START + seconds
     await browser.get(f"/?period={period}")
     assert [bars] == re.findall(r'viewBox="0 0 (\d+) ', browser.page)
-
-
-async def test_what_a_process_has_answered_since_the_last_minute_is_stored_when_it_stops(console: Console) -> None:
-    [route] = console.application.routes
-    running = asyncio.ensure_future(run_console(cast(ConsoleRoute, route)))
-    await until(lambda: console.sources.monitor.checks is not None)
-    requests = CounterMetricFamily("petstore_requests", "", labels=["operation", "status"])
-    requests.add_metric(["listOrders", "503"], 7)
-    console.service.families = [requests]
-    running.cancel()
-    await asyncio.wait({running})
-    assert {LAST_HOUR: ResponseCounts(7)} == await console.store.responses.hours(LAST_HOUR, LAST_HOUR + HOUR)
 
 
 async def test_the_overview_shows_the_last_hour_with_its_errors(console: Console, browser: Browser) -> None:

@@ -258,7 +258,7 @@ def make_console(
 
 
 async def run_console(console: Console) -> None:
-    """Prepare the console, check the service, and sample its metrics until cancelled and once more at the end."""
+    """Prepare the console, check the service and sample its metrics until cancelled; then close its sources."""
     asyncio.get_running_loop().run_in_executor(None, compile_templates)
     sources = console.sources
     try:
@@ -267,4 +267,3 @@ async def run_console(console: Console) -> None:
         await run_tasks([sample, BackgroundTask("check health", sources.monitor.watch, CHECK_SECONDS)])
     finally:
         await sources.close()
-        await sources.sample()
