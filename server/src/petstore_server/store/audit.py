@@ -1,4 +1,7 @@
-"""The audit log: who changed what and when. A page or a count examines a bounded number of entries."""
+"""The audit log: who changed what and when. A page or a count examines a bounded number of entries.
+
+By a request, it also examines all changes of webhooks, which have no index for that.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
