@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -191,13 +190,13 @@ def run_command(petstore: str) -> int:
         command("accounts", "create", "smoke", "--plan", "enterprise", "--per-minute", "10000", "--per-day", "10000")
         scopes = [each for scope in ("orders:read", "orders:cancel", "orders:write") for each in ("--scope", scope)]
         key = command("keys", "create", "smoke", *scopes)
-        port, admin_port = free_port(), free_port()
-        serve = [petstore, "serve", "--port", str(port), "--admin-port", str(admin_port)]
+        serve = [petstore, "serve", "--port", "0", "--admin-port", "0"]
         log = Path(folder, "log")
         with log.open("w") as stderr, subprocess.Popen(serve, env=environ, stderr=stderr) as server:
             try:
-                passed("the server starts", lambda: ready(server, admin_port, log))
-                count = run(Service(f"http://127.0.0.1:{port}", key))
+                addresses: dict[str, str] = {}
+                passed("the server starts", lambda: addresses.update(started(server, log)))
+                count = run(Service(addresses["api"], key))
                 passed(
                     "the command line sees the orders", lambda: expect(True, "cancelled" in command("orders", "list"))
                 )
@@ -209,25 +208,19 @@ def run_command(petstore: str) -> int:
         return count + 4
 
 
-def ready(server: "subprocess.Popen[bytes]", admin_port: int, log: Path) -> None:
-    """Wait until the server is ready. Raises AssertionError if it ends, or is not ready in time."""
+def started(server: "subprocess.Popen[bytes]", log: Path) -> dict[str, str]:
+    """Wait until the server is ready, and return what it logs then. Raises AssertionError if it ends, or takes long."""
     deadline = time.monotonic() + PATIENCE
-    admin = Service(f"http://127.0.0.1:{admin_port}", "")
     while True:
-        try:
-            expect(200, admin.ask("GET", "/readyz").status)
-        except OSError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"it did not start: {log.read_text()[-2000:]}") from None
-            time.sleep(0.05)
-        else:
-            return
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+        ended = server.poll() is not None
+        for line in log.read_text().splitlines():
+            if '"event":"serving"' in line:
+                fields: dict[str, str] = json.loads(line)
+                expect(200, Service(fields["admin"], "").ask("GET", "/readyz").status)
+                return fields
+        if ended or time.monotonic() > deadline:
+            raise AssertionError(f"it did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.05)
 
 
 def main() -> None:
