@@ -42,7 +42,7 @@ def petstore(url: str, *arguments: str, options: Options | None = None) -> subpr
 
 
 async def apart(function: Callable[[Given], Found], given: Given) -> Found:
-    """Call the function in a process of its own; return its result."""
+    """Call the function in another process, and return its result."""
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, function, given)

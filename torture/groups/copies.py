@@ -309,7 +309,7 @@ def _account(receiver: Receiver) -> int:
 
 
 def _as_sent(order: v2.Order) -> Order:
-    """The order in the form of messages: without the name of its owner."""
+    """The order without the name of its owner, which messages leave out."""
     return replace(order, account=None).to_dict()
 
 
