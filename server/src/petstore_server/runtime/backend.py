@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _SAVING_SECONDS = 5.0  # for which a save goes on that looks for what the store refuses
 _REFUSED_SECONDS = 60.0  # before a row that the store refused is tried again
 _OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_HTTP_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
 _OTLP_PROTOCOL = "http/protobuf"
 _OTLP_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+[ \t]*=[ \t]*[ !#-+\--:<-[\]-~]*", re.ASCII)
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
@@ -288,6 +289,8 @@ def wants_tracing(environ: Mapping[str, str]) -> bool:
     disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none"
     if endpoint is None or disabled:
         return False
+    if not _HTTP_URL.match(environ[endpoint]):
+        raise SettingsError(f"{endpoint} must be an http:// or https:// URL.")
     for name in ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"):
         if environ.get(name) not in (None, "", _OTLP_PROTOCOL):
             raise SettingsError(f"{name} must be {_OTLP_PROTOCOL}, the only protocol here, or not set.")
