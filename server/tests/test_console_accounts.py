@@ -298,8 +298,8 @@ async def test_an_address_with_a_key_leads_to_the_same_page_without_it(signed_in
             response = await browser.http.get(f"/console/{path}", params={name: f" {text}", "sort": "id"})
             assert (303, f"/console/{path}") == (response.status_code, response.headers["location"])
             assert not [cookie for cookie in browser.http.cookies.values() if text in cookie]
-    for name in ("keys", "accounts"):  # nor is a page noted for after the sign-in
-        await browser.get(f"/{name}/{key}", 404 if signed_in else 401)
+    for name in ("keys", "accounts", "webhooks"):  # nor is a page noted for after the sign-in
+        assert key not in await browser.get(f"/{name}/{key}", 404 if signed_in else 401)
         assert not [cookie for cookie in browser.http.cookies.values() if key in cookie]
     if signed_in:
         await browser.http.get("/console/orders", params={"reference": key})

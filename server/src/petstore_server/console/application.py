@@ -20,6 +20,7 @@ from petstore_server.console.visit import DuplicateSubmission, RefusedRequest, V
 from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
 from petstore_server.domain.keys import holds_key
 from petstore_server.domain.roles import Role
+from petstore_server.domain.texts import hide_keys
 from petstore_server.operations.admin_port import CONSOLE_PATH, WRONG_HOST, is_allowed_host
 
 _log = logging.getLogger(__name__)
@@ -93,7 +94,8 @@ async def _respond(endpoint: Endpoint, visit: Visit) -> Response:
         posted = visit.request.method == "POST" and keeps
         kept = posted and await visit.keep_form()
         again = visit.here if kept or (posted and visit.here != "/" and not visit.is_kept) else None
-        return visit.page("error.html", refused.status, title=refused.title, text=refused.text, again=again, kept=kept)
+        text = hide_keys(refused.text)  # which may quote the address
+        return visit.page("error.html", refused.status, title=refused.title, text=text, again=again, kept=kept)
 
 
 async def _forbid(visit: Visit, needed: Role) -> Response:
