@@ -35,7 +35,7 @@ class Form:
     """Begins the ids of its fields on a page, which sets it."""
 
     def __init__(self, fields: Iterable[tuple[str, str]] = ()) -> None:
-        self.fields = list(fields)
+        self.fields = [(name.replace("\r\n", "\n"), value) for name, value in fields]  # browsers send CRLF for LF
         self.values = defaultdict(str, ((name, value.strip()) for name, value in self.fields))
         self.errors = dict[str, str]()
 

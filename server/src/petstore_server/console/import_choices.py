@@ -124,7 +124,7 @@ class Choices:
             chosen[column.name] = chosen.get(column.name) or form[f"column-{at}"]
         statuses = {
             named.get(name, name.removeprefix("status-")).casefold(): value.strip()
-            for name, value in ((name.replace("\r\n", "\n"), value) for name, value in form.fields)  # of browsers
+            for name, value in form.fields
             if name.startswith("status-")
         }
         shop = form["shop"] if form["shop"] in SHOPS else ""
