@@ -151,7 +151,7 @@ async def scratch_store(first_assigned: int = 1) -> AsyncIterator[Store]:
                 store.orders.first_assigned = first_assigned
                 yield store
         except ServiceUnavailable as error:
-            if not error.reason.endswith(": the disk is full"):
+            if not error.full:
                 raise
             # Not that of the store itself, which is only read meanwhile.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), gettempdir()) from error

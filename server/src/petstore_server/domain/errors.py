@@ -49,16 +49,17 @@ class Conflict(DomainError):
 class ServiceUnavailable(DomainError):
     """The store cannot be used now. `reason`, and `explanation` in sentences, are not for responses.
 
-    `damaged`: because damage to it was seen, perhaps by another process.
+    `damaged`: because damage to it was seen, perhaps by another process. `full`: because its disk is full.
     """
 
     code = "service_unavailable"
     message = "The service is temporarily unavailable; retry after the seconds in Retry-After."
 
-    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+    def __init__(self, reason: str, *, damaged: bool = False, full: bool = False) -> None:
         super().__init__()
         self.reason = reason
         self.damaged = damaged
+        self.full = full
         self.explanation = f"{reason[:1].upper()}{reason[1:]}."
 
 

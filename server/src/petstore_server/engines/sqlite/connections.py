@@ -127,7 +127,11 @@ def roll_back(connection: apsw.Connection) -> None:
 
 
 def unavailable(error: apsw.Error | OSError) -> ServiceUnavailable:
-    return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
+    return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}", full=is_disk_full(error))
+
+
+def is_disk_full(error: Exception) -> bool:
+    return isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
 
 
 def plain_words(error: Exception) -> str:

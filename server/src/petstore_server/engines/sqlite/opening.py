@@ -1,6 +1,5 @@
 """Finding, creating, migrating and locking the store's file; every way in which that fails is one sentence."""
 
-import errno
 import fcntl
 import os
 import stat
@@ -209,7 +208,7 @@ def _advice(error: apsw.Error | OSError, path: Path) -> str:
         return "Check PETSTORE_DATABASE_URL, or restore a backup."
     if isinstance(error, apsw.BusyError):
         return "Try again when it has finished."
-    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+    if connections.is_disk_full(error):
         return "Free some space and try again."
     if connections.is_limit_of_files(error):
         return "Raise that limit (ulimit -n, or the system's)."

@@ -114,7 +114,7 @@ class SerialEngine:
         except OSError as error:
             raise unavailable(error) from None
         if disk.f_bavail * disk.f_frsize < _MIN_FREE:
-            raise ServiceUnavailable("the store cannot be used: the disk is full")
+            raise unavailable(apsw.FullError())
 
     async def close(self) -> None:
         self._closed = True
