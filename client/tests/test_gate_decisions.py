@@ -225,6 +225,13 @@ def test_the_gate_of_a_key_is_shared() -> None:
     assert not any("key" in str(name) for name in _gate._gates)
 
 
+def test_a_clock_that_cannot_be_hashed_has_a_gate() -> None:
+    class Unhashable(FakeClock):
+        __hash__ = None  # type: ignore[assignment]
+
+    assert gate_for("https://a", "key", Unhashable()) is not gate_for("https://a", "key", Unhashable())
+
+
 def test_the_gates_in_use_and_the_last_thousand_others_are_kept() -> None:
     clock = FakeClock()
     in_use = gate_for("https://a", "in use", clock)

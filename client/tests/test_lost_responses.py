@@ -240,6 +240,14 @@ def test_an_unexpected_response_below_300_leaves_doubt_and_a_redirect_does_not(
     assert doubt is caught.value.may_have_been_applied
 
 
+def test_a_placement_that_a_closed_client_refuses_has_its_key(connect: Connect) -> None:
+    with connect(FakePetstore()) as petstore:
+        petstore.close()
+        with pytest.raises(PetstoreError, match="closed") as caught:
+            petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key="mine")
+    assert "mine" == caught.value.idempotency_key
+
+
 SOURCE = str(Path(petstore_client.__file__).parent)
 TESTING = str(Path(petstore_client.__file__).parent / "testing")
 

@@ -80,6 +80,7 @@ class Gate:
     _spaced_until: float = float("-inf")
     _next_slot: float = float("-inf")
     _spacing: float = 0.0
+    clock: Clock | None = None  # of its clients; its id is part of the gate's name
 
     def enter(self, now: float, patience: float = float("inf"), number: int | None = None) -> Ticket:
         """Ask to send one request. A ticket that has PASSED must be given to `record_response` or `leave`.
@@ -228,17 +229,17 @@ lock = threading.RLock()  # for what has to be done once in this process
 
 generation = object()  # another one in a child process after a fork
 
-_gates: WeakValueDictionary[tuple[str, str, Clock], Gate] = WeakValueDictionary()  # test clocks have their own times
+_gates: WeakValueDictionary[tuple[str, str, int], Gate] = WeakValueDictionary()  # test clocks have their own times
 _recent: deque[Gate] = deque(maxlen=_RECENT)
 
 
 def gate_for(base_url: str, key: str, clock: Clock) -> Gate:
     """The gate of this base URL and key. The most recent gates outlive their clients, which may have met a limit."""
-    name = (base_url, hashlib.sha256(key.encode()).hexdigest(), clock)
+    name = (base_url, hashlib.sha256(key.encode()).hexdigest(), id(clock))
     with lock:
         gate = _gates.get(name)
         if gate is None:
-            gate = _gates[name] = Gate()
+            gate = _gates[name] = Gate(clock=clock)
             _recent.append(gate)
         return gate
 

@@ -120,12 +120,12 @@ def get_order(session: Session, order_id: SupportsIndex) -> Effects[v2.Order]:
     return get_one(Call(session, GET_ORDER, integer("An identifier", order_id)))
 
 
-def place_order(session: Session, body: bytes, key: str) -> Effects[v2.Order]:
+def place_order(enter: Callable[[], Session], body: bytes, key: str) -> Effects[v2.Order]:
     """Place an order. All attempts carry the same key, so that together they place at most one order."""
-    call = Call(session, PLACE_ORDER)
+    call = Call(enter(), PLACE_ORDER)  # here, so that the error of a closed client has the key too
     call.content = body
     call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
-    return get_one(call)
+    return (yield from get_one(call))
 
 
 def get_usage(session: Session, **arguments: object) -> Effects[v2.Usage]:

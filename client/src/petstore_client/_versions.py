@@ -232,11 +232,12 @@ class V2:
         The key needs the scope `orders:write`.
 
         Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, and
-        ConflictError `idempotency_key_in_use` or `reference_in_use`. Every exception, a KeyboardInterrupt or
-        CancelledError too, has the `idempotency_key` with which another call does not place a second order.
+        ConflictError `idempotency_key_in_use` or `reference_in_use`. Every exception but one for a wrong argument, a
+        KeyboardInterrupt or CancelledError too, has the `idempotency_key` with which another call does not place a
+        second order.
         """
         body, key = arguments.new_order(pet_id, quantity, ship_date, reference, idempotency_key)
-        return self._client._run(operations.place_order(self._client._session(), body, key), key)
+        return self._client._run(operations.place_order(self._client._session, body, key), key)
 
     def get_usage(
         self, *, granularity: v2.Granularity = "hour", start: datetime | None = None, end: datetime | None = None
