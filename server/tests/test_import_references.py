@@ -184,15 +184,35 @@ async def test_a_number_that_was_given_to_an_order_of_the_file_is_not_that_of_a_
     rejected = list(run.rejects.summary())
     if rows == 1:
         assert (
-            "line 3: The file has another order, without a number of its own, that was given this number; set"
+            "line 3: The file has another order, without a number of its own, that was given this number; restore"
             in rejected[0]
         )
-        assert "PETSTORE_ASSIGNED_IDS_FROM" in rejected[0]
+        assert "set PETSTORE_ASSIGNED_IDS_FROM" in rejected[0]
     assert "line 5: The order is also in an earlier line; an order here has one animal" in rejected[-1]
     found = {order.quantity: order.id for order in await all_orders(shop)}
     assert {1: 1, 3: 5} == found if rows == 1 else {1: 6, 2: 1, 3: 5} == found
     again = await imported(shop, content, options=CSV)
     assert (0, 0) == (again.counts["created"], again.counts["replaced"]), "the row with number 1 replaced order A"
+
+
+async def test_a_line_without_a_number_gets_a_number_after_all_of_its_batch(store: Store) -> None:
+    content = "id,petId,quantity\n1003,1,1\n1003,2,1\n1002,1,1\n1001,1,1\n"  # the newest first, as shops export
+    for created in (4, 0):
+        run = await imported(store, content, options=ReadOptions("csv", split_lines=True))
+        assert {"created": created, "unchanged": 4 - created, "replaced": 0, "rejected": 0} == run.counts
+    assert [1001, 1002, 1003, 1004] == [order.id for order in await all_orders(store)]
+
+
+async def test_a_row_whose_number_another_line_was_given_replaces_it_in_no_later_import(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_ROWS", 1)
+    content = "id,petId,quantity\n1001,1,1\n1001,2,1\n1002,3,1\n1002,4,1\n"
+    first = await imported(store, content, options=ReadOptions("csv", split_lines=True))
+    assert (3, 1) == (first.counts["created"], first.counts["rejected"])
+    store.orders.first_assigned = 1_000_000  # which the operator sets then
+    again = await imported(store, content, options=ReadOptions("csv", split_lines=True))
+    assert {"created": 0, "unchanged": 3, "replaced": 0, "rejected": 1} == again.counts
 
 
 @pytest.mark.parametrize("first", ["named", "numbered"])

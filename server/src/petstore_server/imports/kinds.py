@@ -103,7 +103,10 @@ _REFUSALS = {
 }
 _REMEDIES = {
     ImportOutcome.CORRECTABLE: choose("correct_shipped", then="to correct such orders"),
-    ImportOutcome.TAKEN: Remedy("set PETSTORE_ASSIGNED_IDS_FROM, so that assigned numbers are none of yours"),
+    ImportOutcome.TAKEN: Remedy(
+        "restore the backup from before the first import of the file, set PETSTORE_ASSIGNED_IDS_FROM so that assigned "
+        "numbers are none of yours, and import the file again"
+    ),
     ImportOutcome.MISSING: Remedy("check the number"),
     ImportOutcome.PROTECTED: choose("replace_placed", then="to replace such orders"),
     ImportOutcome.RESERVED: choose("assigned", then="to import such rows"),

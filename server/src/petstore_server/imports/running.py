@@ -254,8 +254,9 @@ class FileImport(Generic[T]):
 
         `part` has the places of the records in the batch.
         """
-        if self._kind is not ORDERS or not self.schema.missing.isdisjoint(("id", "reference")):
-            return ()  # all rows name theirs in the same way, and the reader finds those that are repeated
+        in_two_ways = self.schema.options.split_lines or self.schema.missing.isdisjoint(("id", "reference"))
+        if self._kind is not ORDERS or not in_two_ways:
+            return ()  # the reader finds those that are repeated
         places = [place for place, record in enumerate(records) if record.id != UNASSIGNED]
         again = self._known.add([records[place].id for place in places], [self._rows + part[place] for place in places])
         return {places[at] for at in again}

@@ -155,7 +155,7 @@ class OrderImport:
         [(last,)] = yield Query(_LAST_LOCKED)
         given = {(order.account, order.reference): order.id for order in orders if order.id != UNASSIGNED}
         names = {(orders[place].account, orders[place].reference): None for place in places}
-        numbers = [number for number in given.values() if number <= MAX_ASSIGNED_ID]
+        numbers = [order.id for order in orders if order.id != UNASSIGNED and order.id <= MAX_ASSIGNED_ID]
         first = max(last, self.first_assigned - 1, *numbers) + 1
         if first + len(names) - 1 > MAX_ASSIGNED_ID:
             raise NoIdentifierLeft
