@@ -319,7 +319,9 @@ def zip_of(name: str) -> bytes:
 )
 def test_the_step_for_a_zip_archive_names_its_file(cli: CommandLine, name: str, member: str) -> None:
     refused = cli("orders", "import", "-", stdin=zip_of(name) + b"\x80" * 300)
-    refused.fails(1, f"The file is a zip archive; unpack it, or pipe it: {member}")
+    refused.fails(1, f"The file is a zip archive; unpack it, or pipe it: {member} petstore orders import -")
+    checked = cli("orders", "import", "-", "--dry-run", stdin=zip_of(name) + b"\x80" * 300)
+    checked.fails(1, f"{member} petstore orders import --dry-run -")
 
 
 def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

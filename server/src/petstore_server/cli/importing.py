@@ -77,7 +77,7 @@ def import_file(
     with open_source(file) as source, _created(rejects, source, force=force) as rejects_file:
 
         def phrase(choice: Choice) -> str:
-            return phrased(choice, phrases or _steps(source, kind.noun))
+            return phrased(choice, phrases or _steps(source, kind.noun, dry_run))
 
         collected = Rejects(rejects_file, phrase=phrase, bounded=bounded)
         run = FileImport(kind, source, reading, collected, name or Path(file).name)
@@ -101,14 +101,14 @@ def phrased(choice: Choice, phrases: Mapping[str, str] = STEPS) -> str:
     return Choice(choice.name, choice.value and shlex.quote(choice.value)).filled(option)
 
 
-def _steps(source: Source, noun: str) -> Mapping[str, str]:
+def _steps(source: Source, noun: str, dry_run: bool) -> Mapping[str, str]:
     """The steps for a file: most programs know neither UTF-16, nor a byte order mark, nor lines that end with CR."""
     file = f"<(iconv -f {source.encoding} -t utf-8 FILE)" if source.encoding else "FILE"
     if source.has_utf8_mark:
         file = "<(tail -c +4 FILE)"
     if source.has_cr_lines:
         file = rf"<(cat {file} | tr '\r' '\n')"
-    command = f"petstore {noun}s import"
+    command = f"petstore {noun}s import{' --dry-run' if dry_run else ''}"
     return {name: text.replace("FILE", file).replace("petstore orders import", command) for name, text in STEPS.items()}
 
 

@@ -83,7 +83,8 @@ class Schema(Generic[T]):
             mapped = next(name for name, _ in self.options.columns if _plain(name) in absent)
             raise UnreadableFile(f"The header does not have the mapped column '{mapped}'; it has {_quoted(names)}.")
         if unknown := [name for name in names if not self._is_known(name)]:
-            problem = f"The first line must name the columns ({', '.join(self.cells)}); it has {_quoted(unknown)}."
+            known = ", ".join(self.kind.fields)
+            problem = f"The first line must name the columns ({known}); it has {_quoted(unknown)}."
             raise UnreadableFile(problem, _other_columns(unknown[0]))
         if twice := next((field for field in fields if fields.count(field) > 1), None):
             raise UnreadableFile(f"The header names the field '{twice}' twice.", self._leave_out_one(names, twice))
