@@ -213,6 +213,13 @@ def test_output_never_fails_on_a_terminal_with_another_encoding(acme: CommandLin
     assert " - -> " in shown["audit"]
 
 
+@pytest.mark.parametrize("command", ["audit", "usage"])
+@pytest.mark.parametrize("until", ["2026-11-20", "2026-11-19"])
+def test_a_period_without_any_time_is_refused(acme: CommandLine, command: str, until: str) -> None:
+    refused = acme(command, "--since", "2026-11-20", "--until", until)
+    refused.fails(2, "The period is empty; give a later --until or an earlier --since.")
+
+
 def test_a_user_without_a_name_is_an_operator_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr("getpass.getuser", Mock(side_effect=KeyError("no such user id")))

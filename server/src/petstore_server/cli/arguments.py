@@ -68,6 +68,12 @@ def _order_id(text: str) -> int:
         raise ValueError(problem) from error
 
 
+def require_period(since: float, until: float) -> None:
+    """Raises BadParameter if no time lies from `since` to before `until`."""
+    if until <= since:
+        raise click.BadParameter("The period is empty; give a later --until or an earlier --since.")
+
+
 def key_id(text: str) -> str:
     """A key's id as it was typed. Raises InvalidInput for a key."""
     if looks_like_key(text):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import ORDER_ID, PAST, TEXT, WholeNumber
+from petstore_server.cli.arguments import ORDER_ID, PAST, TEXT, WholeNumber, require_period
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Command, with_store
 from petstore_server.cli.output import printable, show, wrapped
 from petstore_server.operations.audit import ACTIONS, entry_fields, read_audit
@@ -43,6 +43,8 @@ def audit(limit: int | None, **conditions: Any) -> None:
     $ petstore audit --order 42
     $ petstore audit --newest-first --limit 20
     """
+    if conditions["since"] is not None and conditions["until"] is not None:
+        require_period(conditions["since"], conditions["until"])
 
     async def stream(store: Store) -> None:
         shown = 0

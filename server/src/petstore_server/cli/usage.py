@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import PAST, WholeNumber
+from petstore_server.cli.arguments import PAST, WholeNumber, require_period
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, settings_here, with_store
 from petstore_server.cli.output import log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
@@ -76,8 +76,7 @@ def show_usage(account: str | None, since: float, until: float | None, by: str |
     """
     _say_if_off()
     end = time.time() + 1 if until is None else until
-    if end <= since:
-        raise click.BadParameter("The period ends before it starts; give a later --until or an earlier --since.")
+    require_period(since, end)
     if by == _OPERATION:
         found = with_store(lambda store: use_cases.report_operations(store, account, since, end))
         listed = [{"operation": name, **_count_fields(found[name], _COUNTS | _RESPONSES)} for name in sorted(found)]
