@@ -31,7 +31,7 @@ MAX_WAIT = 30  # seconds for which a request for changes is held
 _FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
 _OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")
 _TAG = r'(?:W/)?"([!#-~\x80-\xff]*)"'
-_TAGS = re.compile(rf"[ \t]*{_TAG}(?:[ \t]*,[ \t]*{_TAG})*[ \t]*")
+_TAGS = re.compile(rf"[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*")  # with empty elements (RFC 9110, 5.6.1)
 _SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
 
 
