@@ -282,7 +282,7 @@ def test_another_protocol_and_a_missing_extra_are_errors_that_say_what_to_do(mon
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
 @pytest.mark.parametrize("url", ["collector:4318", "grpc://collector:4317", "http://", "http:///v1/traces"])
-def test_an_endpoint_that_is_no_url_of_http_is_an_error(name: str, url: str) -> None:
+def test_an_endpoint_other_than_an_http_url_is_an_error(name: str, url: str) -> None:
     with pytest.raises(SettingsError, match=rf"^{name} must be an http:// or https:// URL\.$"):
         backend.wants_tracing({name: url})
 
