@@ -18,7 +18,7 @@ import petstore_server
 from petstore_server.console import visit
 from petstore_server.console.rendering import actions
 from petstore_server.console.sources import Reading, read_within
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, edit
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
@@ -324,7 +324,7 @@ async def test_bad_selections_are_refused(console: Console, browser: Browser) ->
     await browser.submit("/orders/ship", {**token, "order": [*many[:1000], "7"]})
     missing = "There is no order {}; list the orders to see which identifiers exist."
     reasons = [missing.format(number) for number in range(2, 7)]
-    more = "994 more orders were not changed for such reasons."
+    more = "Not changed for such reasons: 994 more orders."
     assert ("warn", ["Shipped 1 order.", *reasons, more]) == browser.notice
     await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
 
@@ -493,6 +493,25 @@ async def test_the_search_box_finds_an_order_by_its_exact_reference(
     assert '<a href="/console/orders?reference=1005">' in browser.page
     for path in ("/orders/4", "/orders/5"):
         assert "Another order has" not in await browser.get(path)
+
+
+async def test_names_that_look_like_identifiers_are_found(console: Console, browser: Browser) -> None:
+    for name in ("7", "key_partner"):
+        await console.store.accounts.create(name, *FREE, BY)
+        for number in range(25):
+            await console.store.accounts.change(name, edit(None, f"Note {number}"), BY)
+    await add_orders(console, Order(7, reference="wh_1001"), Order(8, reference="import-77"))
+    for name in ("7", "key_partner"):
+        await browser.get(f"/accounts/{name}")
+        [link] = re.findall('<a href="/console(/audit[^"]+)">All changes of the account', browser.page)
+        assert "26 changes match." in await browser.get(link)
+    assert "26 changes match." in await browser.get("/audit?subject=key_partner")
+    for text, path in (
+        ("wh_1001", "/orders/7"),
+        ("import-77", "/orders/8"),
+        ("key_partner", "/accounts/key_partner"),
+    ):
+        assert f"/console{path}" == await browser.led_to("/search", {"q": text})
 
 
 async def test_the_search_box_leads_to_what_it_names(console: Console, browser: Browser) -> None:

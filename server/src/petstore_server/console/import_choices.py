@@ -43,7 +43,7 @@ FIELDS = TEXTS | TICKS
 TARGETS = {
     "": "Leave out",
     "id": "Order number (id)",
-    "reference": "Reference of the shop",
+    "reference": "Reference of the shop (reference)",
     "petId": "Animal (petId)",
     "quantity": "Quantity (quantity)",
     "status": "Status (status)",
@@ -74,6 +74,7 @@ PHRASES = {
     "map": "choose “{2}” for the column {1}",
     "map_status": "choose a status for “{1}”",
     **{choice: f"enter {{}} under “{label}”" for label, choice in TEXTS.values()},
+    "decimal": "choose the sign {} under “Decimal sign”",
     **{choice: f"tick “{label}”" for label, choice in TICKS.values()},
     "ignore_column": f"choose “Leave out” for the column {{}} (if it is not there, tick “{TICKS['ignore'][0]}”)",
 }

@@ -129,7 +129,7 @@ class ImportJobs:
         if len(self._jobs) >= MAX_JOBS:
             imported = next((job for job in self._jobs.values() if job.state == "imported"), None)  # it has no file
             if imported is None:
-                raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
+                raise Conflict(f"There are {MAX_JOBS} uploads on this host already; delete one first.")
             self._forget(imported)
         job = ImportJob(secrets.token_hex(16), file, name, size, columns, choices, _operator(by), self._clock())
         self._jobs[job.id] = job

@@ -194,7 +194,7 @@ async def change_plan(visit: Visit) -> Response:
     if chosen is None:
         return await show(visit, plan_form=form, status=400)
     plan, limits = chosen
-    shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
+    shown = f"{plural(limits.per_minute, 'request')} per minute and {limits.per_day:,} per day"
     done = f"{{}} is on the plan {plan} now: {shown}."
     try:
         return await _change(visit, form, rules.set_plan(plan, limits), done, _PLAN_FIELDS)

@@ -50,11 +50,10 @@ async def audit(visit: Visit) -> Response:
 
 
 async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
-    """The id of a key or webhook, an account, which means also its own, or a subject as the log has it."""
-    for prefix, kind in (("key_", "key"), ("wh_", "webhook")):
-        if text.startswith(prefix):
-            return (f"{kind}:{text}",)
+    """An account, which means also its own, the id of a key or webhook, or a subject as the log has it."""
     try:
         return await visit.require(account_subjects(visit.store, text.removeprefix("account:"))) if text else ()
     except AccountNotFound:
-        return text, f"account:{text}"
+        kinds = {"key_": "key", "wh_": "webhook"}
+        kind = next((kind for prefix, kind in kinds.items() if text.startswith(prefix)), "account")
+        return text, f"{kind}:{text}"

@@ -163,7 +163,8 @@ async def change(action: str, visit: Visit) -> Response:
     lines: list[str | tuple[str, str]] = [f"{done} {plural(changed, 'order')}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *refusal) for refusal in refused[:_MAX_REASONS]]
     if len(refused) > _MAX_REASONS:
-        lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
+        more = plural(len(refused) - _MAX_REASONS, "more order")
+        lines.append(f"Not changed for such reasons: {more}.")
     if unusable is not None:
         lines.append(f"{unusable.explanation} The list shows which of the other orders were changed.")
     kind = "ok" if changed == len(ids) else "warn" if changed else "bad"

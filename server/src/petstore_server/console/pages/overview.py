@@ -129,10 +129,13 @@ async def _found(visit: Visit, text: str) -> str:
         orders = await visit.require(visit.store.orders.find_many([int(text)]))
         if orders:
             return f"/orders/{text}"
-    for prefix, pages in (("key_", "keys"), ("wh_", "webhooks"), ("import-", "imports")):
-        if text.startswith(prefix):
-            return f"/{pages}/{quote(text, safe='')}"
-    return await _named(visit, text)
+    try:
+        return await _named(visit, text)
+    except NotFound:
+        for prefix, pages in (("key_", "keys"), ("wh_", "webhooks"), ("import-", "imports")):
+            if text.startswith(prefix):
+                return f"/{pages}/{quote(text, safe='')}"
+        raise
 
 
 async def _named(visit: Visit, text: str) -> str:
