@@ -254,9 +254,9 @@ class FileImport(Generic[T]):
 
         `part` has the places of the records in the batch.
         """
-        in_two_ways = self.schema.options.split_lines or self.schema.missing.isdisjoint(("id", "reference"))
-        if self._kind is not ORDERS or not in_two_ways:
-            return ()  # the reader finds those that are repeated
+        missing, split = self.schema.missing, self.schema.options.split_lines
+        if self._kind is not ORDERS or "id" in missing or ("reference" in missing and not split):
+            return ()  # all rows name theirs in the same way, and the reader finds those that are repeated
         places = [place for place, record in enumerate(records) if record.id != UNASSIGNED]
         again = self._known.add([records[place].id for place in places], [self._rows + part[place] for place in places])
         return {places[at] for at in again}
