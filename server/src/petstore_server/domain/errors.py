@@ -49,7 +49,7 @@ class Conflict(DomainError):
 class ServiceUnavailable(DomainError):
     """The store cannot be used now. `reason`, and `explanation` in sentences, are not for responses.
 
-    `damaged`: because damage to it was seen, perhaps by another process. `full`: because its disk is full.
+    `damaged`: because damage to it was seen, perhaps by another process. `full`: because the disk of its file is full.
     """
 
     code = "service_unavailable"
